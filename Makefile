@@ -1,0 +1,79 @@
+# One entry point for every task. `demo` and `test` set themselves up; they need Python 3.11, Java 17 and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+JUDGE := .venv-judge
+BIN := $(VENV)/bin
+export SPARK_LOCAL_IP := 127.0.0.1
+
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
+.PHONY: help setup setup-test demo test test-fast check format bench features lock soak clean java
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: java $(VENV)/.ready ## Create the environment that runs bucketlake
+
+setup-test: setup $(JUDGE)/.ready .tools/ready ## And the judge's environment and the S3 server
+
+demo: setup ## Open a Hudi table, show its layout, read it on Spark, verify every row
+	@$(BIN)/python examples/demo.py
+
+test: setup-test ## Run all tests, the JVM judge and the S3 server included
+	@$(BIN)/python -m pytest tests src benchmarks $(PYTEST_ARGS)
+
+test-fast: setup ## Run the tests that need neither Spark, nor the judge, nor the S3 server
+	@$(BIN)/python -m pytest tests src -m 'not spark and not interop and not s3' $(PYTEST_ARGS)
+
+check: $(VENV)/.ready ## Lint, types, dependency direction
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.ready ## Put the sources into their one format
+	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: setup-test ## Measure against Hudi and the floor; prints the table that the README quotes
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+soak: setup-test ## The randomized suites with wide seeds; takes an hour or more
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest tests/property tests/interop --timeout=7200 $(PYTEST_ARGS)
+
+features: $(VENV)/.ready ## List every requirement with the tests that show it
+	@$(BIN)/python tools/features.py $(FEATURES_ARGS)
+
+lock: ## Resolve the dependencies anew (needs uv)
+	uv pip compile -q --python-version 3.11 --generate-hashes --no-header pyproject.toml --extra test --extra check -o requirements/dev.lock
+	uv pip compile -q --python-version 3.11 --generate-hashes --no-header requirements/judge.in -o requirements/judge.lock
+
+clean: ## Remove the environments and everything generated
+	rm -rf $(VENV) $(JUDGE) .tools build artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+
+java:
+	@tools/check-java.sh
+
+$(VENV)/.ready: requirements/dev.lock pyproject.toml
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "bucketlake needs Python 3.11 or newer; name one: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(JUDGE)/.ready: requirements/judge.lock
+	@echo "setting up $(JUDGE) (once)"
+	@$(PYTHON) -m venv $(JUDGE)
+	@$(JUDGE)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/judge.lock
+	@touch $@
+
+.tools/ready:
+	@mkdir -p .tools/bin
+	@if command -v go >/dev/null; then echo "building the S3 server (once)"; GOBIN=$(CURDIR)/.tools/bin go install $(VERSITYGW) && touch $@; \
+	elif [ "$${CI:-}" = true ]; then echo "Go is missing: the S3 suite cannot run, and in CI nothing is left out"; exit 1; \
+	else echo "Go is missing: the S3 suite will be left out (install Go to run it)"; fi

@@ -1,0 +1,89 @@
+"""List every requirement with the tests that show it.
+
+    make features                              print the list
+    make features FEATURES_ARGS=--readme       write the feature table of the README
+
+A test says what it shows: `@pytest.mark.shows("S1", "P10")`, on a function, a class or, as `pytestmark`, a module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+START, END = "<!-- features: start -->", "<!-- features: end -->"
+
+
+def requirements() -> dict[str, dict[str, str]]:
+    """Return id -> text, by section title."""
+    sections = tomllib.loads((ROOT / "tools/requirements.toml").read_text())
+    return {s.pop("title"): s for s in sections.values()}
+
+
+def shown() -> dict[str, list[str]]:
+    """Return id -> the tests that show it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "src/bucketlake/testing").rglob("*.py")]):
+        for name, ids in _marks(ast.parse(file.read_text())):
+            for requirement in ids:
+                found[requirement].append(f"{file.relative_to(ROOT)}::{name}" if name else f"{file.relative_to(ROOT)}")
+    return found
+
+
+def _marks(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            for decorator in node.decorator_list:
+                yield node.name, _ids(decorator)
+        elif isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "pytestmark" for t in node.targets):
+            marks = node.value.elts if isinstance(node.value, ast.List) else [node.value]
+            for mark in marks:
+                yield "", _ids(mark)
+
+
+def _ids(mark: ast.expr) -> list[str]:
+    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.shows":
+        return [str(ast.literal_eval(argument)) for argument in mark.args]
+    return []
+
+
+def table() -> str:
+    """The feature table of the README: what is shown by a test, and by how many."""
+    tests = shown()
+    lines = ["| id | requirement | tests |", "|---|---|---|"]
+    for texts in requirements().values():
+        for requirement, text in texts.items():
+            if tests.get(requirement):
+                lines.append(f"| {requirement} | {text} | {len(tests[requirement])} |")
+    return "\n".join(lines)
+
+
+def readme_with_table(readme: str) -> str:
+    before, _, rest = readme.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{table()}\n{END}{after}"
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--readme", action="store_true", help="write the table into README.md")
+    if arguments.parse_args().readme:
+        readme = ROOT / "README.md"
+        readme.write_text(readme_with_table(readme.read_text()))
+        return
+    tests = shown()
+    for title, texts in requirements().items():
+        print(f"\n{title}")
+        for requirement, text in texts.items():
+            print(f"  {requirement:4} {text}")
+            for test in tests.get(requirement, ["(no test yet)"]):
+                print(f"         {test}")
+
+
+if __name__ == "__main__":
+    main()
