@@ -1,0 +1,28 @@
+"""The only package that opens a file of a table: seven operations, on a disk, an object store or a dict.
+
+store.py    Store: list stat read put put_new replace_if delete
+local.py    a folder on this machine
+objects.py  S3, Google Cloud Storage, Azure
+memory.py   a dict
+paths.py    which paths are safe
+open.py     from a uri to a store
+input.py    from a store's file to something pyarrow reads
+"""
+
+from bucketlake.storage.input import open_input
+from bucketlake.storage.local import LocalStore
+from bucketlake.storage.memory import MemoryStore
+from bucketlake.storage.objects import ObjectStore
+from bucketlake.storage.open import open_store
+from bucketlake.storage.store import FileStat, Listing, Store
+
+__all__ = [
+    "FileStat",
+    "Listing",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectStore",
+    "Store",
+    "open_input",
+    "open_store",
+]

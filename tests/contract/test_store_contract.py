@@ -1,0 +1,46 @@
+"""Every store keeps the same promises. Where one does not, two writers both believe that they committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bucketlake.storage import LocalStore, MemoryStore, ObjectStore, Store
+from bucketlake.testing.store_contract import SharedStoreContract, StoreContract
+from servers.s3 import S3Server
+
+
+class TestLocalStore(SharedStoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return LocalStore(tmp_path / "table")
+
+    @pytest.mark.shows("X2")
+    def test_put_new_has_exactly_one_winner_among_threads(self, store: Store) -> None:
+        super().test_put_new_has_exactly_one_winner_among_threads(store)
+
+    @pytest.mark.shows("X2")
+    def test_put_new_has_exactly_one_winner_among_processes(self, store: Store) -> None:
+        super().test_put_new_has_exactly_one_winner_among_processes(store)
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def store(self) -> Store:
+        return MemoryStore()
+
+
+@pytest.mark.s3
+class TestObjectStoreOnS3(SharedStoreContract):
+    @pytest.fixture
+    def store(self, s3_server: S3Server, tmp_path: Path) -> Store:
+        return ObjectStore(f"s3://{s3_server.bucket}/{tmp_path.name}", s3_server.options)
+
+    @pytest.mark.shows("X2")
+    def test_put_new_has_exactly_one_winner_among_threads(self, store: Store) -> None:
+        super().test_put_new_has_exactly_one_winner_among_threads(store)
+
+    @pytest.mark.shows("X2")
+    def test_put_new_has_exactly_one_winner_among_processes(self, store: Store) -> None:
+        super().test_put_new_has_exactly_one_winner_among_processes(store)
