@@ -1,0 +1,34 @@
+"""What a table is: its properties, typed and checked once."""
+
+from bucketlake.config.java_properties import parse_java_properties, render_java_properties
+from bucketlake.config.properties import (
+    BACKUP_PATH,
+    PROPERTIES_PATH,
+    BucketEngine,
+    KeyGeneratorType,
+    MergeMode,
+    TableProperties,
+    TableType,
+    TimelineTimezone,
+    TimestampKeyConfig,
+    TimestampType,
+    load_properties,
+    table_checksum,
+)
+
+__all__ = [
+    "BACKUP_PATH",
+    "PROPERTIES_PATH",
+    "BucketEngine",
+    "KeyGeneratorType",
+    "MergeMode",
+    "TableProperties",
+    "TableType",
+    "TimelineTimezone",
+    "TimestampKeyConfig",
+    "TimestampType",
+    "load_properties",
+    "parse_java_properties",
+    "render_java_properties",
+    "table_checksum",
+]

@@ -1,0 +1,94 @@
+"""Which partitions a table has, and which data files are in them.
+
+A folder is a partition because a file in it says so, the one whose name
+begins with `.hoodie_partition_metadata`. A partition below a partition does
+not count: Hudi (FileSystemBackedTableMetadata) stops looking at the first,
+except at the table's root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from bucketlake.errors import CorruptTableError
+from bucketlake.layout.file_slice import BaseFile, DataFile, LogFile
+from bucketlake.layout.names import (
+    META_FOLDER,
+    is_partition_metadata,
+    parse_base_file_name,
+    parse_log_file_name,
+    split_path,
+)
+from bucketlake.storage.store import FileStat, Listing, Store
+
+_FOLDERS_AT_ONCE = 16
+
+
+def list_partitions(store: Store, *, is_partitioned: bool = True) -> tuple[str, ...]:
+    """Find every partition, sorted.
+
+    A table without partition fields is its root and nothing else. Hudi's readers do not ask such a root for
+    the metadata file, so neither do we: say `is_partitioned=False`.
+    """
+    if not is_partitioned:
+        return ("",)
+    partitions: list[str] = []
+    to_visit = [""]
+    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
+        while to_visit:
+            listings = pool.map(store.list, to_visit)
+            deeper: list[str] = []
+            for folder, listing in zip(to_visit, listings, strict=True):
+                is_partition = _has_partition_metadata(listing)
+                if is_partition:
+                    partitions.append(folder)
+                if not is_partition or folder == "":
+                    deeper += [f for f in listing.folders if split_path(f)[1] != META_FOLDER]
+            to_visit = deeper
+    return tuple(sorted(partitions))
+
+
+def list_files(store: Store, partitions: Iterable[str]) -> dict[str, tuple[DataFile, ...]]:
+    """List the data files right in each of `partitions`, committed or not; many folders at once."""
+    wanted = list(partitions)
+    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
+        listings = pool.map(store.list, wanted)
+        return {
+            partition: data_files_of(listing.files)
+            for partition, listing in zip(wanted, listings, strict=True)
+        }
+
+
+def data_files_of(files: Iterable[FileStat]) -> tuple[DataFile, ...]:
+    """Keep the base and log files among `files`; others (foreign, temporary, change data) are not records."""
+    found = (_data_file(file.path, file.size_bytes) for file in files)
+    return tuple(file for file in found if file is not None)
+
+
+def parse_data_file(path: str, *, size_bytes: int) -> DataFile:
+    """Read a path that must be a data file's, such as one in a commit's write stats."""
+    file = _data_file(path, size_bytes)
+    if file is None:
+        raise CorruptTableError(
+            path=path,
+            found=f"the file name {split_path(path)[1]!r}",
+            expected="<fileId>_<writeToken>_<instant>.parquet or "
+            ".<fileId>_<instant>.log.<version>_<writeToken>",
+            remedy="The commit that names it is damaged, or written by an engine that names files otherwise.",
+        )
+    return file
+
+
+def _data_file(path: str, size_bytes: int) -> DataFile | None:
+    name = split_path(path)[1]
+    if base := parse_base_file_name(name):
+        return BaseFile(path, base.file_id, base.write_token, base.instant, size_bytes)
+    log = parse_log_file_name(name)
+    if log is None or log.is_cdc:
+        return None
+    return LogFile(path, log.file_id, log.instant, log.version, log.write_token, size_bytes)
+
+
+def _has_partition_metadata(listing: Listing) -> bool:
+    return any(is_partition_metadata(split_path(file.path)[1]) for file in listing.files)

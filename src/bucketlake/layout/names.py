@@ -1,0 +1,149 @@
+"""Every file name and path below a table's root, built and parsed, here only.
+
+    base file   <fileId>_<writeToken>_<instant>.parquet
+    log file    .<fileId>_<instant>.log.<version>[_<writeToken>][.cdc]
+    marker      .hoodie/.temp/<instant>/<partition>/<file name>.marker.<CREATE|MERGE|APPEND>
+
+`instant` in a log's name is the delta commit's own in table versions 8 and
+9, and the base file's in 6. The write token names the attempt that wrote
+the file: `<task partition>-<stage>-<attempt>`.
+
+A partition is a path too (`dt=2024-01-02/hh=03`); the empty one is the root
+of a table without partitions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+META_FOLDER = ".hoodie"
+METADATA_TABLE_FOLDER = ".hoodie/metadata"
+INDEX_DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
+HASHING_CONFIG_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
+HASHING_CONFIG_ARCHIVE_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/archive"
+HASHING_CONFIG_DRAFT_FOLDER = ".hoodie/.hashing_meta"
+"""Where the RFC put `.hashing_config` files, before Hudi built it elsewhere."""
+CONSISTENT_METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+
+PARTITION_METADATA_PREFIX = ".hoodie_partition_metadata"
+"""The file that makes a folder a partition; `.parquet` follows when the base format is used for it."""
+
+_BASE_FILE = re.compile(r"(?a:([A-Za-z0-9-]+)_([A-Za-z0-9-]+)_(\d+)\.parquet)")
+_LOG_FILE = re.compile(r"(?a:\.([^._/]+)_([^./]*)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?)")
+_HASHING_FILE = re.compile(r"(?a:(\d+)\.(hashing_config|hashing_meta|commit))")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    file_id: str
+    write_token: str
+    instant: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    file_id: str
+    instant: str
+    version: int
+    write_token: str = ""
+    """Empty in the oldest tables, which had none."""
+    is_cdc: bool = False
+    """Change data beside the log, not part of the file group's records."""
+
+
+def parse_base_file_name(name: str) -> BaseFileName | None:
+    """Read a base file's name; None if it is another file's.
+
+    >>> parse_base_file_name("00000003-159a-0_1-0-2_20240102030405678.parquet")
+    BaseFileName(file_id='00000003-159a-0', write_token='1-0-2', instant='20240102030405678')
+    """
+    found = _BASE_FILE.fullmatch(name)
+    return BaseFileName(found[1], found[2], found[3]) if found else None
+
+
+def render_base_file_name(name: BaseFileName) -> str:
+    return f"{name.file_id}_{name.write_token}_{name.instant}.parquet"
+
+
+def parse_log_file_name(name: str) -> LogFileName | None:
+    """Read a log file's name; None if it is another file's.
+
+    >>> parse_log_file_name(".00000003-159a-0_20240102.log.1_1-0-2")
+    LogFileName(file_id='00000003-159a-0', instant='20240102', version=1, write_token='1-0-2', is_cdc=False)
+    """
+    found = _LOG_FILE.fullmatch(name)
+    if not found:
+        return None
+    return LogFileName(found[1], found[2], int(found[3]), found[4] or "", found[5] is not None)
+
+
+def render_log_file_name(name: LogFileName) -> str:
+    token = f"_{name.write_token}" if name.write_token else ""
+    return f".{name.file_id}_{name.instant}.log.{name.version}{token}{'.cdc' if name.is_cdc else ''}"
+
+
+def path_in_partition(partition: str, name: str) -> str:
+    """Return the path of a file of a partition.
+
+    >>> path_in_partition("", "a.parquet"), path_in_partition("dt=1", "a.parquet")
+    ('a.parquet', 'dt=1/a.parquet')
+    """
+    return f"{partition}/{name}" if partition else name
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Split a data file's path into partition and name; the mirror of `path_in_partition`."""
+    partition, _, name = path.rpartition("/")
+    return partition, name
+
+
+def partition_metadata_path(partition: str) -> str:
+    return path_in_partition(partition, PARTITION_METADATA_PREFIX)
+
+
+def is_partition_metadata(name: str) -> bool:
+    return name.startswith(PARTITION_METADATA_PREFIX)
+
+
+def marker_folder(instant: str) -> str:
+    """Where the markers of a running write are."""
+    return f".hoodie/.temp/{instant}"
+
+
+def marker_path(instant: str, data_path: str, kind: str) -> str:
+    """Return the marker of a data file; `kind` is CREATE, MERGE or APPEND."""
+    return f"{marker_folder(instant)}/{data_path}.marker.{kind}"
+
+
+def heartbeat_path(instant: str) -> str:
+    return f".hoodie/.heartbeat/{instant}"
+
+
+def hashing_config_path(instant: str) -> str:
+    """Return where the bucket rules that `instant` set are."""
+    return f"{HASHING_CONFIG_FOLDER}/{instant}.hashing_config"
+
+
+def hashing_metadata_folder(partition: str) -> str:
+    """Where the ring versions of a consistently hashed partition are."""
+    return f"{CONSISTENT_METADATA_FOLDER}/{partition}" if partition else CONSISTENT_METADATA_FOLDER
+
+
+def hashing_metadata_path(partition: str, instant: str) -> str:
+    return f"{hashing_metadata_folder(partition)}/{instant}.hashing_meta"
+
+
+def hashing_commit_path(partition: str, instant: str) -> str:
+    """The empty file that says a ring version was found to be committed."""
+    return f"{hashing_metadata_folder(partition)}/{instant}.commit"
+
+
+def parse_hashing_name(name: str) -> tuple[str, str] | None:
+    """Read a file name of the folders above as (instant, kind); None if it is none of theirs.
+
+    >>> parse_hashing_name("00000000000000.hashing_meta")
+    ('00000000000000', 'hashing_meta')
+    """
+    found = _HASHING_FILE.fullmatch(name)
+    return (found[1], found[2]) if found else None

@@ -1,0 +1,294 @@
+"""What a table is at one moment: its properties, its timeline, and what the timeline says about files.
+
+`load_state` reads all of it once, on the driver. A state is a value: it does
+not follow the table, and two questions to it have one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.basefile import read_footer
+from bucketlake.config import TableProperties, load_properties
+from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError
+from bucketlake.layout import (
+    DataFile,
+    FileGroupId,
+    TimelineView,
+    all_slices_of,
+    history_needed,
+    list_files,
+    list_partitions,
+)
+from bucketlake.schema import META_COLUMNS, avro_to_arrow
+from bucketlake.storage import Store
+from bucketlake.timeline import (
+    WRITE_ACTIONS,
+    Action,
+    ArchivedInstant,
+    CommitMetadata,
+    CompactionPlan,
+    Instant,
+    Timeline,
+    load_history,
+    load_timeline,
+    read_archived_commit,
+    read_clean_metadata,
+    read_commit_metadata,
+    read_compaction_plan,
+    shift_instant,
+)
+
+_BODIES_AT_ONCE = 16
+_LOAD_ATTEMPTS = 3
+_ONE_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as it was when it was loaded."""
+
+    store: Store
+    properties: TableProperties
+    timeline: Timeline
+    view: TimelineView
+
+
+def load_state(store: Store) -> TableState:
+    """Read properties, timeline, and the bodies that decide which files count.
+
+    Those are the completed replacecommits, which hide file groups, and the plans of pending compactions.
+    """
+    properties = load_properties(store)
+    for attempt in range(_LOAD_ATTEMPTS):
+        timeline = load_timeline(store, properties)
+        try:
+            view = _load_view(store, properties, timeline)
+        except FileNotFoundError:
+            # Archived or rolled back between our listing and our reading: the timeline has moved on.
+            if attempt + 1 == _LOAD_ATTEMPTS:
+                raise
+            continue
+        return TableState(store, properties, timeline, view)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def view_of(
+    properties: TableProperties,
+    timeline: Timeline,
+    replacements: Mapping[str, CommitMetadata],
+    compactions: Mapping[str, CompactionPlan],
+) -> TimelineView:
+    """Say what a timeline means for files; the bodies are keyed by requested time."""
+    replaced: dict[FileGroupId, str] = {}
+    for requested, metadata in sorted(replacements.items()):
+        for partition, file_ids in metadata.replaced.items():
+            for file_id in file_ids:
+                # A group replaced twice (by writers that raced) is gone since the first time.
+                replaced.setdefault((partition, file_id), requested)
+    pending: dict[FileGroupId, str] = {}
+    for requested, plan in sorted(compactions.items()):
+        for operation in plan.operations:
+            group = (operation.partition, operation.file_id)
+            if group in pending:
+                raise CorruptTableError(
+                    path=f"{properties.timeline_folder}/{requested}.compaction.requested",
+                    found=f"file group {operation.file_id} of partition {operation.partition!r}",
+                    expected=f"a group that no other plan holds; the one of {pending[group]} does",
+                    remedy="Roll one of the two compactions back with Hudi.",
+                )
+            pending[group] = requested
+    return TimelineView(
+        completions={i.requested: i.completed for i in timeline.writes if i.completed is not None},
+        start=timeline.start,
+        holes_end=_holes_end(timeline),
+        pending_compactions=pending,
+        replaced=replaced,
+        is_cut_by_completion=properties.table_version >= 8,
+    )
+
+
+def view_for(state: TableState, files: Iterable[DataFile]) -> TimelineView:
+    """Return the view to cut `files` into slices with.
+
+    That is `state.view`, except where the place of an archived log file depends on when it completed: then
+    the history is read, from the oldest such instant on.
+    """
+    since = history_needed(files, state.view)
+    if since is None:
+        return state.view
+    archived = load_history(state.store, state.properties, since=since)
+    completions = {a.requested: a.completed for a in archived if a.action in WRITE_ACTIONS}
+    return state.view.with_history(completions, since=since)
+
+
+def commit_metadata(state: TableState, instant: Instant | ArchivedInstant) -> CommitMetadata:
+    """Read what a completed write wrote, from the timeline or from the history."""
+    if isinstance(instant, ArchivedInstant):
+        return read_archived_commit(state.store, instant)
+    return read_commit_metadata(state.store, instant)
+
+
+def table_schema(state: TableState, *, as_of: str | None = None) -> pa.Schema:
+    """Return the table's columns, without meta columns, as of a requested time or now.
+
+    The newest commit that carries a schema says it; else the properties do; else a base file. A time before
+    the active timeline gets the newest schema, as for Hudi. Partition columns that the files lack
+    (`drop_partition_columns`) come last, as text.
+    """
+    fields = list(_stored_schema(state, as_of))
+    names = {column.name for column in fields}
+    if state.properties.drop_partition_columns:
+        partition_columns = (name.partition(":")[0] for name in state.properties.partition_fields)
+        fields += [pa.field(name, pa.string()) for name in partition_columns if name not in names]
+    return pa.schema(fields)
+
+
+def instants_between(
+    state: TableState, begin: str | None, end: str | None
+) -> tuple[tuple[Instant, CommitMetadata], ...]:
+    """Return the writes completed in (begin, end], in order of completion; None is no bound.
+
+    An archived one has the history file for its `path`. Table version 6 wrote no completion times down;
+    there, as for Hudi, the requested times stand in for them.
+
+    Raises `UnsupportedError` where the answer would be incomplete: in version 6 when archived instants may be
+    among them, or when one is pending that will appear in the range later.
+    """
+    if state.properties.table_version < 8:
+        return _requested_between(state, begin, end)
+    active = [i for i in state.timeline.writes if _in_range(i.completed, begin, end)]
+    archived = [a for a in _archived_writes(state, begin) if _in_range(a.completed, begin, end)]
+    # An instant that is being archived right now is on both; the active file is the one to read.
+    known = {instant.requested for instant in active}
+    found: list[tuple[Instant, Instant | ArchivedInstant]] = [(instant, instant) for instant in active]
+    found += [(a.instant, a) for a in archived if a.requested not in known]
+    found.sort(key=lambda pair: (pair[0].completed, pair[0].requested))
+    return _with_metadata(state, found)
+
+
+def check_as_of(state: TableState, as_of: str) -> None:
+    """Refuse a time travel to before the last clean: the files it would read may be gone.
+
+    Without this check rows would be missing silently (Hudi: TimelineUtils.validateTimestampAsOf).
+    """
+    cleans = state.timeline.completed(Action.CLEAN)
+    if not cleans:
+        return
+    earliest = read_clean_metadata(state.store, cleans[-1]).earliest_kept
+    # A clean that keeps a number of versions names no instant; the active timeline is then what is safe.
+    earliest = earliest or next((i.requested for i in state.timeline.writes), None)
+    if earliest is not None and as_of < earliest:
+        raise ConfigError(
+            f"the table cannot be read as of {as_of}: the clean at {cleans[-1].requested} kept files from "
+            f"{earliest} on. Ask for {earliest} or later, or have the cleaner keep more commits from now on."
+        )
+
+
+def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
+    replacements = timeline.completed(Action.REPLACE_COMMIT)
+    compactions = timeline.pending(Action.COMPACTION)
+    with ThreadPoolExecutor(_BODIES_AT_ONCE) as pool:
+        commits = pool.map(lambda instant: read_commit_metadata(store, instant), replacements)
+        plans = pool.map(lambda instant: read_compaction_plan(store, instant), compactions)
+        return view_of(
+            properties,
+            timeline,
+            {i.requested: body for i, body in zip(replacements, commits, strict=True)},
+            {i.requested: body for i, body in zip(compactions, plans, strict=True)},
+        )
+
+
+def _holes_end(timeline: Timeline) -> str | None:
+    """With archiving beyond savepoints, where the savepointed front of the timeline ends; else None."""
+    writes = [instant.requested for instant in timeline.instants if instant.is_write]
+    if not writes or writes[0] not in timeline.savepoints:
+        return None
+    return next((requested for requested in writes if requested not in timeline.savepoints), writes[-1])
+
+
+def _stored_schema(state: TableState, as_of: str | None) -> pa.Schema:
+    newest_first = state.timeline.writes[::-1]
+    until_then = [i for i in newest_first if as_of is None or i.requested <= as_of]
+    for instant in until_then or newest_first:
+        text = commit_metadata(state, instant).schema
+        if text is not None:
+            return avro_to_arrow(text, path=instant.path)
+    if state.properties.create_schema is not None:
+        return avro_to_arrow(state.properties.create_schema, path=".hoodie/hoodie.properties")
+    return _schema_of_a_base_file(state)
+
+
+def _schema_of_a_base_file(state: TableState) -> pa.Schema:
+    partitions = list_partitions(state.store, is_partitioned=bool(state.properties.partition_fields))
+    bases = [
+        file_slice.base_file
+        for partition, files in list_files(state.store, partitions).items()
+        for file_slice in all_slices_of(partition, files, view_for(state, files))
+        if file_slice.base_file
+    ]
+    if not bases:
+        raise CorruptTableError(
+            path=state.properties.timeline_folder,
+            found="no schema in any commit, nor in the properties, nor a base file to take it from",
+            expected="a completed commit whose extra metadata has the key 'schema'",
+            remedy="If the table is empty, write to it once; else write to it once with Hudi.",
+        )
+    newest = max(bases, key=lambda base: base.instant)
+    schema = read_footer(state.store, newest.path).arrow_schema
+    return pa.schema([column for column in schema if column.name not in META_COLUMNS])
+
+
+def _archived_writes(state: TableState, begin: str | None) -> tuple[ArchivedInstant, ...]:
+    """The archived writes that can have completed after `begin`.
+
+    A write is taken to last at most a day, as Hudi does (CompletionTimeQueryView): what was requested longer
+    before `begin` completed before it.
+    """
+    since = None if begin is None else shift_instant(begin, -_ONE_DAY_MS)
+    start = next((instant.requested for instant in state.timeline.instants), None)
+    if since is not None and start is not None and since >= start:
+        return ()
+    archived = load_history(state.store, state.properties, since=since)
+    return tuple(a for a in archived if a.action in WRITE_ACTIONS)
+
+
+def _requested_between(
+    state: TableState, begin: str | None, end: str | None
+) -> tuple[tuple[Instant, CommitMetadata], ...]:
+    start = state.timeline.start
+    is_before_start = start is None or begin is None or begin < start
+    if is_before_start and state.store.list(state.properties.history_folder).files:
+        raise UnsupportedError(
+            subject=f"an incremental read that begins at {begin or 'the first instant'}",
+            found="before the active timeline of a version 6 table that has archived instants",
+            supported="reading within the active timeline",
+            remedy=f"Begin at {start} or later, read a snapshot, or upgrade the table with Hudi.",
+        )
+    found = [i for i in state.timeline.writes if _in_range(i.requested, begin, end)]
+    last = found[-1].requested if found else ""
+    for pending in state.timeline.pending(Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT):
+        if _in_range(pending.requested, begin, end) and pending.requested < last:
+            raise UnsupportedError(
+                subject=f"an incremental read of a version 6 table up to {end or 'now'}",
+                found=f"one that would step over {pending.requested}, which is still pending",
+                supported="ranges in which every write is completed",
+                remedy="End the range before it, or wait for it to complete.",
+            )
+    return _with_metadata(state, [(instant, instant) for instant in found])
+
+
+def _in_range(time: str | None, begin: str | None, end: str | None) -> bool:
+    return time is not None and (begin is None or begin < time) and (end is None or time <= end)
+
+
+def _with_metadata(
+    state: TableState, found: Sequence[tuple[Instant, Instant | ArchivedInstant]]
+) -> tuple[tuple[Instant, CommitMetadata], ...]:
+    with ThreadPoolExecutor(_BODIES_AT_ONCE) as pool:
+        bodies = pool.map(lambda pair: commit_metadata(state, pair[1]), found)
+        return tuple((instant, body) for (instant, _), body in zip(found, bodies, strict=True))

@@ -1,0 +1,412 @@
+"""What an instant's file says inside: bodies, as values.
+
+In layout 2 a body is an Avro container with one record. Table version 6
+writes commits as JSON and everything else as Avro; an upgraded table can
+hold both, so the bytes decide which it is. A requested or inflight file may
+be empty.
+
+`read_body` gives any of them as a mapping, for display. The typed readers
+below give what reading and describing a table need, by our own names.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+
+from bucketlake.errors import CorruptTableError
+from bucketlake.storage.store import Store
+from bucketlake.timeline.instant import Action, Instant, InstantName, State, render_instant_name
+
+_AVRO_MAGIC = b"Obj\x01"
+SCHEMA_KEY = "schema"
+"""Where a commit's extra metadata keeps the table's Avro schema, without meta columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteStat:
+    """What a commit did to one file group."""
+
+    partition: str
+    file_id: str
+    path: str
+    """The file it wrote, relative to the table's root."""
+    previous_instant: str | None
+    """The base instant it built on; None for a new file group."""
+    written: int
+    """Records in the file: for a base file all of them, for a log file those of this commit."""
+    inserted: int
+    updated: int
+    deleted: int
+    errors: int
+    written_bytes: int
+    size_bytes: int
+    log_files: tuple[str, ...] = ()
+    """Names, not paths; empty for a base file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMetadata:
+    """The body of a completed commit, deltacommit or replacecommit."""
+
+    operation: str | None
+    """UPSERT, BULK_INSERT, COMPACT, CLUSTER, INSERT_OVERWRITE..."""
+    write_stats: tuple[WriteStat, ...]
+    replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Partition -> file ids that this commit hides."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """`extraMetadata`: the schema, and what a writer adds."""
+    is_compaction: bool = False
+
+    @property
+    def schema(self) -> str | None:
+        """The table's Avro schema as of this commit, if it carries one."""
+        return self.extra.get(SCHEMA_KEY) or None
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """Every partition this commit wrote or replaced something in."""
+        return frozenset(stat.partition for stat in self.write_stats) | frozenset(self.replaced)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOperation:
+    partition: str
+    file_id: str
+    base_instant: str | None
+    base_file: str | None
+    """A name (plan version 2) or a path (1); None for a group that has only logs."""
+    log_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """What a compaction, or a log compaction, is to do."""
+
+    operations: tuple[CompactionOperation, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringSlice:
+    partition: str
+    file_id: str
+    base_file: str | None
+    log_files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusteringGroup:
+    slices: tuple[ClusteringSlice, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """For a resize of consistent buckets: partition, sequence number and child nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedReplace:
+    """The body of a requested clustering or replacecommit; no groups unless it is a clustering."""
+
+    operation: str | None
+    strategy: str | None
+    groups: tuple[ClusteringGroup, ...]
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanMetadata:
+    earliest_kept: str | None
+    """The oldest instant whose files are all still there; None when the policy counts versions instead."""
+    files_deleted: int
+    deleted: Mapping[str, tuple[str, ...]]
+    """Partition -> file names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackMetadata:
+    rolled_back: tuple[str, ...]
+    files_deleted: int
+    deleted: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreMetadata:
+    rolled_back: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavepointMetadata:
+    created_by: str
+    created_ms: int
+    comment: str
+    files: Mapping[str, tuple[str, ...]]
+    """Partition -> names of the protected files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPlan:
+    """The body of an indexing instant, requested or completed: metadata partition -> indexed up to."""
+
+    partitions: Mapping[str, str]
+
+
+def read_body(store: Store, instant: Instant) -> Mapping[str, Any]:
+    """Read the file of `instant`'s state; an empty file is an empty mapping."""
+    return decode_body(store.read(instant.path), path=instant.path)
+
+
+def read_plan(store: Store, instant: Instant, *, action: Action | None = None) -> Mapping[str, Any]:
+    """Read the requested file of `instant`, which is where plans are.
+
+    `action` names the plan of a completed instant: COMPACTION for a commit, CLUSTERING for a replacecommit.
+    """
+    path = requested_path(instant, action=action)
+    return decode_body(store.read(path), path=path)
+
+
+def requested_path(instant: Instant, *, action: Action | None = None) -> str:
+    """Return where the requested file of `instant` is, beside the file of its present state."""
+    name = render_instant_name(InstantName(instant.requested, action or instant.action, State.REQUESTED))
+    return instant.path.rpartition("/")[0] + "/" + name
+
+
+def decode_body(data: bytes, *, path: str) -> Mapping[str, Any]:
+    """Decode a body, Avro or JSON; `path` is for the error when it is neither."""
+    if not data:
+        return {}
+    try:
+        if data.startswith(_AVRO_MAGIC):
+            records = list(fastavro.reader(io.BytesIO(data)))
+        else:
+            records = [json.loads(data)]
+    except Exception as fault:  # fastavro raises whatever its decoder stumbles on
+        raise _corrupt(path, f"bytes that do not decode ({type(fault).__name__}: {fault})") from fault
+    if len(records) != 1 or not isinstance(records[0], dict):
+        raise _corrupt(path, f"{len(records)} records" if len(records) != 1 else type(records[0]).__name__)
+    return records[0]
+
+
+def read_commit_metadata(store: Store, instant: Instant) -> CommitMetadata:
+    """Read the body of a completed commit, deltacommit or replacecommit."""
+    assert instant.is_completed, "only a completed commit has its stats"
+    return decode_commit_metadata(store.read(instant.path), path=instant.path)
+
+
+def decode_commit_metadata(data: bytes, *, path: str) -> CommitMetadata:
+    """Decode a completed commit, from the timeline or from the history."""
+    if not data:
+        raise _corrupt(path, "an empty file")
+    body = _Body(decode_body(data, path=path), path)
+    stats = tuple(
+        _write_stat(stat, partition)
+        for partition, group in body.mapping("partitionToWriteStats").items()
+        for stat in body.records_in(group, f"partitionToWriteStats[{partition!r}]")
+    )
+    return CommitMetadata(
+        operation=body.text("operationType"),
+        write_stats=stats,
+        replaced=body.lists("partitionToReplaceFileIds"),
+        extra=body.texts("extraMetadata"),
+        is_compaction=bool(body.fields.get("compacted")) or body.text("operationType") == "COMPACT",
+    )
+
+
+def read_compaction_plan(store: Store, instant: Instant) -> CompactionPlan:
+    """Read what a compaction or log compaction, pending or completed, was planned to do."""
+    match instant.action:
+        case Action.COMMIT:
+            action = Action.COMPACTION
+        case Action.DELTA_COMMIT:
+            action = Action.LOG_COMPACTION
+        case _:
+            action = instant.action
+    path = requested_path(instant, action=action)
+    body = _Body(_not_empty(store.read(path), path), path)
+    return CompactionPlan(
+        operations=tuple(
+            CompactionOperation(
+                partition=operation.text("partitionPath") or "",
+                file_id=operation.required("fileId"),
+                base_instant=operation.text("baseInstantTime"),
+                base_file=operation.text("dataFilePath"),
+                log_files=operation.list("deltaFilePaths"),
+            )
+            for operation in body.records("operations")
+        ),
+        extra=body.texts("extraMetadata"),
+    )
+
+
+def read_requested_replace(store: Store, instant: Instant) -> RequestedReplace:
+    """Read the plan of a clustering or replacecommit, pending or completed.
+
+    A completed one does not tell which of the two it was, so both names are tried.
+    """
+    body = _Body({}, "")
+    for action in (Action.CLUSTERING, Action.REPLACE_COMMIT):
+        path = requested_path(instant, action=action)
+        try:
+            body = _Body(decode_body(store.read(path), path=path), path)
+            break
+        except FileNotFoundError:
+            if action is Action.REPLACE_COMMIT:
+                raise
+    plan = body.record("clusteringPlan")
+    return RequestedReplace(
+        operation=body.text("operationType"),
+        strategy=plan.record("strategy").text("strategyClassName"),
+        groups=tuple(_clustering_group(group) for group in plan.records("inputGroups")),
+        extra=body.texts("extraMetadata"),
+    )
+
+
+def read_clean_metadata(store: Store, instant: Instant) -> CleanMetadata:
+    body = _Body(read_body(store, instant), instant.path)
+    return CleanMetadata(
+        earliest_kept=body.text("earliestCommitToRetain"),
+        files_deleted=body.number("totalFilesDeleted"),
+        deleted=_per_partition(body, "successDeleteFiles"),
+    )
+
+
+def read_rollback_metadata(store: Store, instant: Instant) -> RollbackMetadata:
+    body = _Body(read_body(store, instant), instant.path)
+    return RollbackMetadata(
+        rolled_back=body.list("commitsRollback"),
+        files_deleted=body.number("totalFilesDeleted"),
+        deleted=_per_partition(body, "successDeleteFiles"),
+    )
+
+
+def read_restore_metadata(store: Store, instant: Instant) -> RestoreMetadata:
+    body = _Body(read_body(store, instant), instant.path)
+    return RestoreMetadata(rolled_back=body.list("instantsToRollback"))
+
+
+def read_savepoint_metadata(store: Store, instant: Instant) -> SavepointMetadata:
+    body = _Body(read_body(store, instant), instant.path)
+    return SavepointMetadata(
+        created_by=body.text("savepointedBy") or "",
+        created_ms=body.number("savepointedAt"),
+        comment=body.text("comments") or "",
+        files=_per_partition(body, "savepointDataFile"),
+    )
+
+
+def read_index_plan(store: Store, instant: Instant) -> IndexPlan:
+    body = _Body(read_plan(store, instant), instant.path)
+    infos = body.records("indexPartitionInfos")
+    return IndexPlan(
+        partitions={
+            info.required("metadataPartitionPath"): info.text("indexUptoInstant") or "" for info in infos
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A decoded body, asked for by type: JSON promises nothing, so every answer is checked."""
+
+    fields: Mapping[str, Any]
+    path: str
+
+    def text(self, key: str) -> str | None:
+        """A text; Hudi writes none as null, as "" and, for previous commits, as "null"."""
+        value = self._typed(key, str)
+        return None if value in (None, "", "null") else str(value)
+
+    def required(self, key: str) -> str:
+        value = self.text(key)
+        if value is None:
+            raise _corrupt(self.path, f"a record without {key}")
+        return value
+
+    def number(self, key: str) -> int:
+        return int(self._typed(key, int) or 0)
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        return self._typed(key, dict) or {}
+
+    def list(self, key: str) -> tuple[str, ...]:
+        return tuple(str(item) for item in self._typed(key, list) or [])
+
+    def lists(self, key: str) -> dict[str, tuple[str, ...]]:
+        inner = _Body(self.mapping(key), self.path)
+        return {name: inner.list(name) for name in inner.fields}
+
+    def texts(self, key: str) -> dict[str, str]:
+        return {name: str(value) for name, value in self.mapping(key).items() if value is not None}
+
+    def record(self, key: str) -> _Body:
+        return _Body(self.mapping(key), self.path)
+
+    def records(self, key: str) -> tuple[_Body, ...]:
+        return self.records_in(self._typed(key, list) or [], key)
+
+    def records_in(self, items: object, name: str) -> tuple[_Body, ...]:
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise _corrupt(self.path, f"{name} that is no list of records")
+        return tuple(_Body(item, self.path) for item in items)
+
+    def _typed(self, key: str, kind: type) -> Any:
+        value = self.fields.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise _corrupt(self.path, f"{key} of type {type(value).__name__}")
+        return value
+
+
+def _write_stat(stat: _Body, partition: str) -> WriteStat:
+    return WriteStat(
+        partition=partition,
+        file_id=stat.text("fileId") or "",
+        path=stat.text("path") or "",
+        previous_instant=stat.text("prevCommit"),
+        written=stat.number("numWrites"),
+        inserted=stat.number("numInserts"),
+        updated=stat.number("numUpdateWrites"),
+        deleted=stat.number("numDeletes"),
+        errors=stat.number("totalWriteErrors"),
+        written_bytes=stat.number("totalWriteBytes"),
+        size_bytes=stat.number("fileSizeInBytes"),
+        log_files=stat.list("logFiles"),
+    )
+
+
+def _clustering_group(group: _Body) -> ClusteringGroup:
+    return ClusteringGroup(
+        slices=tuple(
+            ClusteringSlice(
+                partition=part.text("partitionPath") or "",
+                file_id=part.required("fileId"),
+                base_file=part.text("dataFilePath"),
+                log_files=part.list("deltaFilePaths"),
+            )
+            for part in group.records("slices")
+        ),
+        extra=group.texts("extraMetadata"),
+    )
+
+
+def _per_partition(body: _Body, key: str) -> dict[str, tuple[str, ...]]:
+    partitions = body.mapping("partitionMetadata")
+    found: Iterable[_Body] = body.records_in(list(partitions.values()), "partitionMetadata")
+    return {name: part.list(key) for name, part in zip(partitions, found, strict=True)}
+
+
+def _not_empty(data: bytes, path: str) -> Mapping[str, Any]:
+    if not data:
+        raise _corrupt(path, "an empty file")
+    return decode_body(data, path=path)
+
+
+def _corrupt(path: str, found: str) -> CorruptTableError:
+    return CorruptTableError(
+        path=path,
+        found=found,
+        expected="an instant's body: an Avro container, or JSON, with one record",
+        remedy="Restore the file from a copy, or roll the instant back with the engine that wrote it.",
+    )
