@@ -1,0 +1,124 @@
+"""The rows of a base file, all of them or those of a few keys.
+
+With keys, the file is opened up only as far as they lead: a file or row group
+whose smallest and largest key exclude them is not read; of the others the key
+column is read first, and the rest of a row group only if it has a hit. Hudi
+and parquet-mr record both ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bucketlake.basefile.footer import MAX_RECORD_KEY, MIN_RECORD_KEY, footer_pairs, open_parquet
+from bucketlake.errors import CorruptTableError
+from bucketlake.schema import RECORD_KEY_COLUMN, align
+from bucketlake.storage import Store
+
+_PIECE_ROWS = 8192
+
+
+def read_base_file(
+    store: Store,
+    path: str,
+    schema: pa.Schema,
+    *,
+    keys: pa.Array | None = None,
+    batch_rows: int = 65536,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a base file with exactly the columns of `schema`, in the file's order.
+
+    A column the file does not have is null. With `keys`, only rows whose record key is among them.
+    No batch has more than `batch_rows` rows, and none is empty.
+    """
+    with open_parquet(store, path) as file:
+        if keys is None:
+            present = _present(file, schema)
+            for batch in file.iter_batches(batch_size=batch_rows, columns=present, use_threads=False):
+                if batch.num_rows:
+                    yield align(batch, schema, path=path)
+        else:
+            for table in _rows_of_keys(file, schema, keys, path):
+                yield from align(table, schema, path=path).combine_chunks().to_batches(batch_rows)
+
+
+def _rows_of_keys(file: pq.ParquetFile, schema: pa.Schema, keys: pa.Array, path: str) -> Iterator[pa.Table]:
+    if RECORD_KEY_COLUMN not in file.schema_arrow.names:
+        raise CorruptTableError(
+            path=path,
+            found=f"no column {RECORD_KEY_COLUMN!r}",
+            expected="a base file with Hudi's meta columns",
+            remedy="Read it without keys; a table that leaves its meta columns empty can't be searched.",
+        )
+    ordered = sorted(keys.drop_null().unique().to_pylist())
+    pairs = footer_pairs(file)
+    if not _may_hold(ordered, pairs.get(MIN_RECORD_KEY), pairs.get(MAX_RECORD_KEY)):
+        return
+    wanted = pa.array(ordered, pa.string())
+    others = [name for name in _present(file, schema) if name != RECORD_KEY_COLUMN]
+    key_position = _leaf_position(file, RECORD_KEY_COLUMN)
+    for group in range(file.metadata.num_row_groups):
+        statistics = file.metadata.row_group(group).column(key_position).statistics
+        # A range of plain bytes, from a writer that did not say the column is text, tells nothing.
+        has_range = statistics is not None and statistics.has_min_max and isinstance(statistics.min, str)
+        if has_range and not _may_hold(ordered, statistics.min, statistics.max):
+            continue
+        stored = align(
+            file.read_row_group(group, columns=[RECORD_KEY_COLUMN], use_threads=False),
+            pa.schema([(RECORD_KEY_COLUMN, pa.string())]),
+            path=path,
+        )
+        hits = pc.indices_nonzero(pc.is_in(stored.column(0), value_set=wanted))
+        if not len(hits):
+            continue
+        found = stored.take(hits)
+        if others:
+            rest = _rows_at(file, group, others, hits.to_numpy())
+            for name, column in zip(rest.column_names, rest.columns, strict=True):
+                found = found.append_column(name, column)
+        yield found
+
+
+def _rows_at(
+    file: pq.ParquetFile, group: int, columns: Sequence[str], rows: np.ndarray[Any, np.dtype[np.uint64]]
+) -> pa.Table:
+    """Read some rows of a row group, piece by piece: what follows the last of them is never decoded."""
+    pieces = []
+    start = 0
+    # Few rows of many columns are waited for by somebody; a scan is one of many tasks and keeps to its core.
+    batches = file.iter_batches(_PIECE_ROWS, row_groups=[group], columns=columns, use_threads=True)
+    for batch in batches:
+        end = start + batch.num_rows
+        inside = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)]
+        if len(inside):
+            pieces.append(batch.take(pa.array(inside - np.uint64(start))))
+        if end > rows[-1]:
+            break
+        start = end
+    return pa.Table.from_batches(pieces)
+
+
+def _present(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
+    return [name for name in schema.names if name in file.schema_arrow.names]
+
+
+def _leaf_position(file: pq.ParquetFile, column: str) -> int:
+    names = [file.schema.column(index).path for index in range(len(file.schema))]
+    return names.index(column)
+
+
+def _may_hold(ordered: Sequence[str], smallest: str | None, largest: str | None) -> bool:
+    """Say whether a range of keys can hold one of `ordered`; an end that is not known is open.
+
+    >>> _may_hold(["a", "m"], "b", "f"), _may_hold(["a", "m"], "b", None)
+    (False, True)
+    """
+    first = 0 if smallest is None else bisect_left(ordered, smallest)
+    return first < len(ordered) and (largest is None or ordered[first] <= largest)

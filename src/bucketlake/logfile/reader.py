@@ -1,0 +1,248 @@
+"""The log files of a file slice, as what they do to its rows.
+
+Reading is two questions. First, which blocks count (`_applied_blocks`, after
+Hudi's `BaseHoodieLogRecordReader`):
+
+1. torn blocks are passed over;
+2. blocks later than the query, of an uncommitted write (table version 6, where
+   a log file outlives the write that began it), or outside the wanted
+   instants are left out;
+3. a rollback command takes away the blocks of its target that stand before it;
+4. the blocks of an instant apply together, where the first of them stands;
+5. a block that a log compaction made stands in the place of the newest block
+   it was made of, and the others are left out.
+
+Then, what each says: bytes to columns, fitted to the wanted schema.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from bucketlake.errors import CorruptTableError, UnsupportedError
+from bucketlake.logfile.avro_columns import decode_records
+from bucketlake.logfile.deletes import decode_deletes
+from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks
+from bucketlake.logfile.records import LogDeletes, LogRecords
+from bucketlake.schema import align, parse_avro
+from bucketlake.storage import Store, open_input
+
+_logger = logging.getLogger("bucketlake.logfile")
+
+_ROLLBACK_COMMAND = "0"
+
+
+def read_log_files(
+    store: Store,
+    paths: Sequence[str],
+    schema: pa.Schema,
+    *,
+    ordering_fields: Sequence[str],
+    table_schema: pa.Schema,
+    up_to: str | None = None,
+    instants: Container[str] | None = None,
+    is_committed: Callable[[str], bool] | None = None,
+) -> tuple[LogRecords | LogDeletes, ...]:
+    """Read what the log files of a slice say, in the order in which it applies.
+
+    `paths` come in the slice's order. Rows have the columns of `schema`, those of a partial update only the
+    ones it holds. `table_schema` gives the types of the ordering fields. `up_to` is the last instant that
+    counts, `instants` all that count; `is_committed` asks the timeline about a block's instant, as table
+    version 6 needs.
+
+    A torn block on a disk is what a dead writer leaves and is passed over, as Hudi does. An object store
+    takes a file whole or not at all, so there it means lost data and raises `CorruptTableError`.
+    """
+    ordering_types = {name: _type_of(name, table_schema) for name in ordering_fields}
+    placed = [
+        _Placed(block, path) for path in paths for block in decode_blocks(_contents(store, path), path=path)
+    ]
+    whole = list(_whole_blocks(placed, may_be_torn=_writes_may_tear(store)))
+    applied = _applied_blocks(whole, up_to=up_to, instants=instants, is_committed=is_committed)
+    return tuple(_decode(entry, schema, ordering_types) for entry in applied)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A block and the file it stands in."""
+
+    block: Block
+    path: str
+
+    @property
+    def instant(self) -> str:
+        return self.header(HeaderKey.INSTANT_TIME)
+
+    def header(self, key: HeaderKey) -> str:
+        if key not in self.block.header:
+            raise CorruptTableError(
+                path=self.path,
+                found=f"a {self.block.type.name} block without {key.name}, at byte {self.block.offset}",
+                expected="a header that has it",
+                remedy="Restore the file from a copy, or roll back the commit that wrote it.",
+            )
+        return self.block.header[key]
+
+
+def _contents(store: Store, path: str) -> memoryview:
+    with open_input(store, path) as file:
+        return memoryview(file.read_buffer(file.size()))
+
+
+def _writes_may_tear(store: Store) -> bool:
+    scheme, separator, _ = store.uri.partition("://")
+    return not separator or scheme == "file"
+
+
+def _whole_blocks(placed: Sequence[_Placed], *, may_be_torn: bool) -> Iterator[_Placed]:
+    for entry in placed:
+        if entry.block.type is not BlockType.CORRUPT:
+            yield entry
+            continue
+        if not may_be_torn:
+            raise CorruptTableError(
+                path=entry.path,
+                found=f"a block that is torn or overwritten, at byte {entry.block.offset}",
+                expected="whole blocks, as every write to this store is",
+                remedy="Restore the file from a copy, or roll back the commit that wrote it.",
+            )
+        _logger.warning(
+            "%s: passing over %d bytes of a torn block at byte %d",
+            entry.path,
+            len(entry.block.content),
+            entry.block.offset,
+        )
+
+
+def _applied_blocks(
+    placed: Sequence[_Placed],
+    *,
+    up_to: str | None,
+    instants: Container[str] | None,
+    is_committed: Callable[[str], bool] | None,
+) -> list[_Placed]:
+    """Return the data and delete blocks that count, in the order in which they apply."""
+    by_instant: dict[str, list[_Placed]] = {}  # in the order of each instant's first block
+    for entry in placed:
+        if entry.block.type is BlockType.COMMAND:
+            command = entry.header(HeaderKey.COMMAND_BLOCK_TYPE)
+            if command != _ROLLBACK_COMMAND:
+                raise UnsupportedError(
+                    subject=f"the command block at byte {entry.block.offset} of {entry.path}",
+                    found=f"command {command!r}",
+                    supported="rollbacks",
+                    remedy="Compact the table with the engine that wrote it.",
+                )
+            by_instant.pop(entry.header(HeaderKey.TARGET_INSTANT_TIME), None)
+            continue
+        instant = entry.instant
+        if up_to is not None and instant > up_to:
+            continue
+        if is_committed is not None and not is_committed(instant):
+            continue
+        if instants is not None and instant not in instants:
+            continue
+        by_instant.setdefault(instant, []).append(entry)
+    return [entry for instant in _applied_instants(by_instant) for entry in by_instant[instant]]
+
+
+def _applied_instants(by_instant: dict[str, list[_Placed]]) -> list[str]:
+    """Put log-compacted instants in the place of what they were made of.
+
+    Walking back from the newest, a compaction is met before its sources, so that a compaction of compactions
+    leads to the last one.
+    """
+    compacted_into: dict[str, str] = {}
+    newest_first: dict[str, None] = {}
+    for instant in reversed(by_instant):
+        sources = by_instant[instant][0].block.header.get(HeaderKey.COMPACTED_BLOCK_TIMES)
+        if sources is None:
+            newest_first.setdefault(compacted_into.get(instant, instant))
+        else:
+            final = compacted_into.get(instant, instant)
+            compacted_into.update(dict.fromkeys(sources.split(","), final))
+    return list(reversed(newest_first))
+
+
+def _decode(
+    entry: _Placed, schema: pa.Schema, ordering_types: Mapping[str, pa.DataType]
+) -> LogRecords | LogDeletes:
+    match entry.block.type:
+        case BlockType.AVRO_DATA:
+            batch = decode_records(
+                entry.block.content,
+                entry.header(HeaderKey.SCHEMA),
+                schema.names,
+                path=entry.path,
+                offset=entry.block.offset,
+            )
+            return _records(entry, pa.Table.from_batches([batch]), schema)
+        case BlockType.PARQUET_DATA:
+            return _records(entry, _read_parquet(entry, schema.names), schema)
+        case BlockType.DELETE:
+            keys, ordering, is_commit_time = decode_deletes(
+                entry.block.content,
+                ordering_types,
+                path=entry.path,
+                offset=entry.block.offset,
+                millis=_millisecond_fields(entry, ordering_types),
+            )
+            return LogDeletes(keys, ordering, is_commit_time, entry.instant)
+        case other:
+            raise UnsupportedError(
+                subject=f"the log block at byte {entry.block.offset} of {entry.path}",
+                found=f"of type {other.name}",
+                supported="blocks of Avro or Parquet records, and of deletes",
+                remedy="Compact the table with the engine that wrote it.",
+            )
+
+
+def _records(entry: _Placed, records: pa.Table, schema: pa.Schema) -> LogRecords:
+    is_partial = entry.block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
+    if is_partial:
+        schema = pa.schema([field for field in schema if field.name in records.column_names])
+    return LogRecords(align(records, schema, path=entry.path), is_partial, entry.instant)
+
+
+def _read_parquet(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
+    try:
+        file = pq.ParquetFile(
+            pa.BufferReader(pa.py_buffer(entry.block.content)), coerce_int96_timestamp_unit="us"
+        )
+        present = [name for name in file.schema_arrow.names if name in wanted]
+        return file.read(columns=present, use_threads=False)
+    except pa.ArrowMemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptTableError(
+            path=entry.path,
+            found=f"a block that is no Parquet file ({error}), at byte {entry.block.offset}",
+            expected="a whole Parquet file inside the block",
+            remedy="Restore the file from a copy, or roll back the commit that wrote it.",
+        ) from error
+
+
+def _type_of(column: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of an ordering field, which may be a field inside a struct: `a.b`."""
+    if column in schema.names:
+        return schema.field(column).type
+    outer, _, inner = column.partition(".")
+    assert inner and outer in schema.names, f"no ordering field {column!r} in the table's schema"
+    return _type_of(inner, pa.schema(list(schema.field(outer).type)))
+
+
+def _millisecond_fields(entry: _Placed, ordering_types: Mapping[str, pa.DataType]) -> frozenset[str]:
+    """Return the ordering fields the writer counted in milliseconds: a bare Long does not say its unit."""
+    schema_json = entry.block.header.get(HeaderKey.SCHEMA)
+    if schema_json is None or not any(map(types.is_timestamp, ordering_types.values())):
+        return frozenset()
+    fields = parse_avro(schema_json, path=entry.path).children
+    return frozenset(
+        field.name for field in fields if types.is_timestamp(field.wire_type) and field.wire_type.unit == "ms"
+    )

@@ -1,0 +1,69 @@
+"""A log file is the blocks it was made of, also after a writer died in the middle of one."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketlake.errors import CorruptTableError, UnsupportedError
+from bucketlake.logfile import BlockType, HeaderKey, decode_blocks, encode_block
+
+Written = tuple[BlockType, dict[HeaderKey, str], bytes]
+
+# A magic inside a block is legal; after a torn one it is where reading goes on, so these contents have none.
+contents = st.binary(max_size=200).filter(lambda content: b"#" not in content)
+blocks: st.SearchStrategy[Written] = st.tuples(
+    st.sampled_from([kind for kind in BlockType if kind is not BlockType.CORRUPT]),
+    st.dictionaries(
+        st.sampled_from(HeaderKey), st.text(st.characters(codec="utf-8", exclude_characters="#"), max_size=20)
+    ),
+    contents,
+)
+
+
+def read(data: bytes) -> list[Written]:
+    return [
+        (block.type, dict(block.header), bytes(block.content))
+        for block in decode_blocks(data, path="f")
+        if block.type is not BlockType.CORRUPT
+    ]
+
+
+@given(st.lists(blocks, max_size=5))
+def test_a_log_file_decodes_to_the_blocks_it_was_made_of(written: list[Written]) -> None:
+    data = b"".join(encode_block(*block) for block in written)
+    assert read(data) == written
+    for block in decode_blocks(data, path="f"):
+        assert data[block.offset : block.offset + len(block.content)] == bytes(block.content)
+
+
+@given(st.lists(blocks, max_size=3), blocks, st.lists(blocks, max_size=3), st.data())
+def test_a_torn_block_costs_itself_and_nothing_else(
+    before: list[Written], torn: Written, after: list[Written], data: st.DataObject
+) -> None:
+    whole = encode_block(*torn)
+    kept = data.draw(st.integers(6, len(whole) - 1), label="bytes written before the writer died")
+    file = b"".join(
+        (
+            *(encode_block(*block) for block in before),
+            whole[:kept],
+            *(encode_block(*block) for block in after),
+        )
+    )
+    assert read(file) == before + after
+
+
+@given(st.lists(blocks, min_size=1, max_size=3), st.binary(max_size=5))
+def test_less_than_a_magic_at_the_end_means_nothing(written: list[Written], rest: bytes) -> None:
+    assert read(b"".join(encode_block(*block) for block in written) + rest) == written
+
+
+@given(blocks, st.data())
+def test_flipped_bytes_give_blocks_or_an_error_of_ours(block: Written, data: st.DataObject) -> None:
+    file = bytearray(encode_block(*block))
+    for _ in range(data.draw(st.integers(1, 3))):
+        file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(CorruptTableError, UnsupportedError):
+        read(bytes(file))
