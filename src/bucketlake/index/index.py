@@ -1,0 +1,245 @@
+"""Where may a key live? One protocol, four answers.
+
+    SimpleBuckets      one count for the whole table
+    PartitionBuckets   a count per partition, by rules
+    ConsistentBuckets  a hash ring per partition
+    NoIndex            nothing is known; every file group may hold every key
+
+An index is asked for pruning, so it must never leave out a file group that holds the key. Whenever what it
+finds is not what it expects (a file id without a bucket number, a bucket beyond the count, a file group that
+the ring does not know) it gives all file groups back: slow is allowed, a lost row is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.index.consistent import Ring
+from bucketlake.index.hashing import bucket_of, ring_hash_of
+from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
+from bucketlake.index.rules import Rules
+
+Pieces = tuple[str | None, ...]
+
+_BUCKET_FILE_ID = re.compile(r"([0-9]{8})-")
+
+
+class Index(Protocol):
+    """What a bucket index answers. An implementation is a value: picklable, the same answer every time."""
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        """The record-key fields that decide where a key lives."""
+
+    def bucket_count(self, partition: str) -> int | None:
+        """Return how many file groups a partition can have, None if that is not known."""
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+        """Return how the file id of these pieces' file group begins, None if that is not known."""
+
+    def locate(self, partition: str, record_keys: Any) -> Any:
+        """Return `prefix_of` for a column of record keys, as a `pa.DictionaryArray` of text.
+
+        Null where it is not known, and for a null key.
+        """
+
+    def file_groups(
+        self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
+    ) -> frozenset[str]:
+        """Return those of `file_ids`, the partition's visible file groups, that may hold any of `pieces`.
+
+        All of them whenever in doubt.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleBuckets:
+    """Every partition has `count` buckets; a bucket is a file group whose id begins with its eight digits."""
+
+    count: int
+    hash_fields: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert self.count > 0
+
+    def __str__(self) -> str:
+        return f"simple buckets: {self.count} per partition, hashed from {', '.join(self.hash_fields)}"
+
+    def bucket_count(self, partition: str) -> int | None:  # noqa: ARG002 # the protocol's
+        return self.count
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:  # noqa: ARG002 # the protocol's
+        return _bucket_prefix(bucket_of(pieces, self.count))
+
+    def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
+        return _locate_buckets(record_keys, self.hash_fields, self.count)
+
+    def file_groups(
+        self,
+        partition: str,  # noqa: ARG002 # the protocol's
+        file_ids: Collection[str],
+        pieces: Collection[Pieces],
+    ) -> frozenset[str]:
+        return _bucket_groups(self.count, file_ids, pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBuckets:
+    """Every partition has its own count, by rules on its path."""
+
+    rules: Rules
+    hash_fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"partition-level buckets: {self.rules.default_count} unless one of {len(self.rules.rules)} rules says "
+            f"otherwise, hashed from {', '.join(self.hash_fields)}"
+        )
+
+    def bucket_count(self, partition: str) -> int | None:
+        return self.rules.count_of(partition)
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+        return _bucket_prefix(bucket_of(pieces, self.rules.count_of(partition)))
+
+    def locate(self, partition: str, record_keys: Any) -> Any:
+        return _locate_buckets(record_keys, self.hash_fields, self.rules.count_of(partition))
+
+    def file_groups(
+        self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
+    ) -> frozenset[str]:
+        return _bucket_groups(self.rules.count_of(partition), file_ids, pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistentBuckets:
+    """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
+
+    rings: Mapping[str, Ring]
+    hash_fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"consistent hashing: a ring per partition, hashed from {', '.join(self.hash_fields)}"
+
+    def bucket_count(self, partition: str) -> int | None:
+        ring = self.rings.get(partition)
+        return None if ring is None else len(ring.prefixes)
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+        ring = self.rings.get(partition)
+        return None if ring is None else ring.node_of(ring_hash_of(pieces)).file_id_prefix
+
+    def locate(self, partition: str, record_keys: Any) -> Any:
+        ring = self.rings.get(partition)
+        if ring is None:
+            return _nowhere(record_keys)
+        hashes = ring_hashes_of(record_keys, self.hash_fields)
+        return pa.DictionaryArray.from_arrays(
+            pa.array(ring.nodes_of(hashes), mask=hashes < 0), pa.array(ring.prefixes, pa.string())
+        )
+
+    def file_groups(
+        self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
+    ) -> frozenset[str]:
+        every = frozenset(file_ids)
+        ring = self.rings.get(partition)
+        if ring is None:
+            return every
+        owner = {file_id: _prefix_among(file_id, frozenset(ring.prefixes)) for file_id in every}
+        if None in owner.values():
+            return every
+        wanted = {ring.node_of(ring_hash_of(piece)).file_id_prefix for piece in pieces}
+        return frozenset(file_id for file_id in every if owner[file_id] in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class NoIndex:
+    """Nothing tells where a key lives."""
+
+    hash_fields: tuple[str, ...] = ()
+    reason: str = "the table has no bucket index that we know of"
+    """Why, for people: shown where a plan is explained."""
+
+    def __str__(self) -> str:
+        return f"none: {self.reason}"
+
+    def bucket_count(self, partition: str) -> int | None:  # noqa: ARG002 # the protocol's
+        return None
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:  # noqa: ARG002 # the protocol's
+        return None
+
+    def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
+        return _nowhere(record_keys)
+
+    def file_groups(
+        self,
+        partition: str,  # noqa: ARG002 # the protocol's
+        file_ids: Collection[str],
+        pieces: Collection[Pieces],  # noqa: ARG002
+    ) -> frozenset[str]:
+        return frozenset(file_ids)
+
+
+def verify(index: Index, partition: str, file_id: str, record_keys: Any) -> str | None:
+    """Return the first of a file group's record keys that does not belong there, None if they all do.
+
+    For bucket counts that a caller gave: Hudi stores none, and a wrong one would prune away rows. A key whose
+    place the index doesn't know is no offence.
+
+    >>> verify(SimpleBuckets(4, ("id",)), "", "00000000-159a-4953-a3c4-b777b847ae7f-0", pa.array(["1", "2"]))
+    '2'
+    """
+    located = index.locate(partition, record_keys)
+    fits = pa.array([_begins(file_id, prefix.as_py()) for prefix in located.dictionary], pa.bool_())
+    offender = pc.index(fits.take(located.indices), False).as_py()
+    return None if offender < 0 else str(record_keys[offender].as_py())
+
+
+def _begins(file_id: str, prefix: str) -> bool:
+    """Tell whether a file id has this prefix: bulk inserts leave the closing `-0` away, others have it."""
+    return file_id == prefix or file_id.startswith(prefix + "-")
+
+
+def _bucket_prefix(bucket: int) -> str:
+    return f"{bucket:08d}"
+
+
+def _locate_buckets(record_keys: Any, hash_fields: Collection[str], count: int) -> Any:
+    buckets = buckets_of(record_keys, hash_fields, count)
+    # The dictionary holds only buckets that occur: a table may have millions.
+    found, places = np.unique(buckets, return_inverse=True)
+    prefixes = [_bucket_prefix(bucket) for bucket in found.tolist()]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(places.astype(np.int32), mask=buckets < 0), pa.array(prefixes, pa.string())
+    )
+
+
+def _bucket_groups(count: int, file_ids: Collection[str], pieces: Collection[Pieces]) -> frozenset[str]:
+    every = frozenset(file_ids)
+    bucket_by_group: dict[str, int] = {}
+    for file_id in every:
+        match = _BUCKET_FILE_ID.match(file_id)
+        if match is None or int(match[1]) >= count:
+            return every
+        bucket_by_group[file_id] = int(match[1])
+    wanted = {bucket_of(piece, count) for piece in pieces}
+    return frozenset(file_id for file_id, bucket in bucket_by_group.items() if bucket in wanted)
+
+
+def _prefix_among(file_id: str, prefixes: frozenset[str]) -> str | None:
+    if file_id in prefixes:
+        return file_id
+    prefix = file_id.rpartition("-")[0]
+    return prefix if prefix in prefixes else None
+
+
+def _nowhere(record_keys: Any) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.nulls(len(record_keys), pa.int32()), pa.array([], pa.string()))

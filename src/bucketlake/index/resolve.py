@@ -1,0 +1,124 @@
+"""Which index does a table have? What the table says first, what the caller says where it is silent.
+
+    a `.hashing_config` that counts   -> partition-level buckets
+    rings                             -> consistent hashing
+    a bucket count, or rules          -> simple or partition-level buckets
+    nothing                           -> no index
+
+Hudi stores no bucket count, so for most of its tables the caller's word is all there is; `verify` can check
+it against the keys of a file group. Where the table says something too, the caller may repeat it but not
+contradict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.index.consistent import list_rings
+from bucketlake.index.index import ConsistentBuckets, Index, NoIndex, PartitionBuckets, SimpleBuckets
+from bucketlake.index.partition import HashingConfig, list_versions, load_config
+from bucketlake.index.rules import Rules, parse_rules
+from bucketlake.state import TableState
+
+_BUCKETS = "hoodie.bucket.index.num.buckets"
+_HASH_FIELDS = "hoodie.bucket.index.hash.field"
+
+
+def resolve_index(
+    state: TableState,
+    *,
+    buckets: int | None = None,
+    hash_fields: Sequence[str] | None = None,
+    rules: str | None = None,
+    as_of: str | None = None,
+) -> Index:
+    """Return a table's index.
+
+    `buckets`, `hash_fields` and `rules` (with `buckets` as the default count) tell what the table keeps to
+    itself; ConfigError names both values where it doesn't and they differ. With `as_of`, an instant, the
+    layout is that of the time. Rules that are stored but can't be read by us give no index, with the reason.
+    """
+    properties = state.properties
+    if buckets is not None and buckets <= 0:
+        raise ConfigError(
+            f"the bucket count is {buckets}, and a table has one at least. Give the count it has."
+        )
+    declared = None if rules is None else parse_rules(rules)
+    fields = _hash_fields(properties, hash_fields)
+    if not fields:
+        if buckets is not None or declared is not None:
+            raise ConfigError(
+                "the table has no record key fields, so it can't have buckets. Drop the options."
+            )
+        return NoIndex(reason="the table's keys were generated")
+
+    versions = list_versions(state.store)
+    path = versions.choose(state.timeline, as_of=as_of)
+    if path is not None:
+        config = load_config(state.store, path)
+        _check_config(config, path, buckets=buckets, rules=rules)
+        try:
+            return PartitionBuckets(config.rules(path=path), fields)
+        except UnsupportedError as error:
+            return NoIndex(fields, f"its rules can't be read: {error}")
+    rings = list_rings(state.store, state.timeline, as_of=as_of)
+    if rings is not None or properties.bucket_engine is BucketEngine.CONSISTENT_HASHING:
+        if buckets is not None or declared is not None:
+            raise ConfigError(
+                f"the table uses consistent hashing, and the options say buckets={buckets}, rules={rules!r}. "
+                f"Its rings know the layout; drop the options."
+            )
+        return ConsistentBuckets(rings if rings is not None else {}, fields)
+    if versions and buckets is None:
+        return NoIndex(fields, "none of its versions of bucket rules counts at this time")
+
+    count = _agreed(_BUCKETS, properties.bucket_count, buckets)
+    if declared is not None:
+        if count is None:
+            raise ConfigError(
+                "rules were given without a default bucket count, and the table stores none. "
+                "Give buckets= too."
+            )
+        return PartitionBuckets(Rules(declared, count), fields)
+    if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
+        return SimpleBuckets(count, fields)
+    return NoIndex(fields)
+
+
+def _hash_fields(properties: TableProperties, asked: Sequence[str] | None) -> tuple[str, ...]:
+    stored = properties.hash_fields
+    if asked is not None and stored is not None and set(asked) != set(stored):
+        raise _differs(_HASH_FIELDS, stored=",".join(stored), asked=",".join(asked))
+    keys = properties.record_key_fields
+    fields = tuple(asked or stored or keys)
+    strangers = sorted(set(fields) - set(keys))
+    if strangers:
+        raise ConfigError(
+            f"the hash fields are {', '.join(fields)}, and {', '.join(strangers)} is not among the record "
+            f"key fields {', '.join(keys) or '(none)'}. A bucket is hashed from the key: name fields of it."
+        )
+    return fields
+
+
+def _check_config(config: HashingConfig, path: str, *, buckets: int | None, rules: str | None) -> None:
+    if buckets is not None and buckets != config.default_count:
+        raise _differs(
+            f"the default bucket count of {path}", stored=str(config.default_count), asked=str(buckets)
+        )
+    if rules is not None and rules != config.expressions:
+        raise _differs(f"the rules of {path}", stored=config.expressions, asked=rules)
+
+
+def _agreed(name: str, stored: int | None, asked: int | None) -> int | None:
+    if stored is not None and asked is not None and stored != asked:
+        raise _differs(name, stored=str(stored), asked=str(asked))
+    return stored if asked is None else asked
+
+
+def _differs(name: str, *, stored: str, asked: str) -> ConfigError:
+    return ConfigError(
+        f"{name}: the table says {stored!r}, and the option {asked!r}. "
+        f"Reading by the option would miss rows. Drop it."
+    )

@@ -1,0 +1,62 @@
+"""Phase 2: base rows meet the log's winners, and each key leaves once.
+
+Base batches stream through. A base row whose log version wins is dropped from
+its batch; the rows of all winners, updates and inserts alike, leave at the end
+in the order the logs have them. So a batch is filtered at most once and no
+value is moved in place. The order of rows is not part of the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.logfile.records import LogDeletes, LogRecords
+from bucketlake.merge.rules import MergeRules
+from bucketlake.merge.winners import Indices, base_keys, fold_logs
+
+
+def merge_slice(
+    base: Iterable[pa.RecordBatch],
+    logs: Sequence[LogRecords | LogDeletes],
+    rules: MergeRules,
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the live rows of a file slice, as Hudi 1.2.0 merges them.
+
+    `base` has batches of `schema`, `logs` the blocks in the order they apply.
+    Without logs the base passes through untouched: what a base file holds was
+    merged before, and Hudi returns it even where a row says it is deleted.
+
+    If a key stands in the base twice, its log version meets the first of the
+    two and the second passes, as in Hudi.
+    """
+    logs = [log for log in logs if len(log.records if isinstance(log, LogRecords) else log.keys)]
+    if not logs:
+        yield from base
+        return
+    winners = fold_logs(logs, rules, schema)
+    met = np.zeros(winners.keys.count, dtype=np.bool_)
+    pending = winners.is_record.copy()
+    for batch in base:
+        rows, numbers = winners.keys.match(base_keys(batch), met)
+        wins = winners.beat(batch, rows, numbers)
+        pending[numbers[~wins]] = False
+        rows, numbers = rows[wins], numbers[wins]
+        partial = winners.lacks_columns(numbers)
+        if partial.any():
+            pending[numbers[partial]] = False
+            yield winners.complete(batch, rows[partial], numbers[partial])
+        yield from _without(batch, rows)
+    yield from winners.rows(pending)
+
+
+def _without(batch: pa.RecordBatch, rows: Indices) -> Iterator[pa.RecordBatch]:
+    if len(rows) == 0:
+        yield batch
+    elif len(rows) < batch.num_rows:
+        keep = np.ones(batch.num_rows, dtype=np.bool_)
+        keep[rows] = False
+        yield batch.filter(pa.array(keep))
