@@ -231,6 +231,8 @@ def _schema_of_a_base_file(state: TableState) -> pa.Schema:
         for file_slice in all_slices_of(partition, files, view_for(state, files))
         if file_slice.base_file
     ]
+    if not bases and not state.timeline.writes:
+        return pa.schema([])  # nobody has written to it yet, or nobody succeeded
     if not bases:
         raise CorruptTableError(
             path=state.properties.timeline_folder,

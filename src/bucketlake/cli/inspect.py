@@ -1,0 +1,100 @@
+"""`bucketlake describe | timeline | layout`: what a table is, without reading a row of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from bucketlake.cli.app import AsJson, Buckets, Screen, Storage, TablePath, app, grid, human_bytes, open_table
+
+
+@app.command()
+def describe(
+    table: TablePath, as_json: AsJson = False, storage: Storage = None, buckets: Buckets = None
+) -> None:
+    """Say what a table is: type, keys, index, schema, newest commit."""
+    found = open_table(table, storage, buckets=buckets).describe()
+    facts = {
+        "path": found.path,
+        "name": found.name,
+        "type": found.table_type,
+        "version": found.table_version,
+        "record key": list(found.record_key),
+        "partition": list(found.partition),
+        "ordering": list(found.ordering),
+        "merge mode": found.merge_mode,
+        "key generator": found.key_generator,
+        "index": found.index,
+        "metadata table": list(found.metadata_table),
+        "commits": found.commits,
+        "pending": found.pending,
+        "last commit": found.last_commit,
+    }
+    drawn = grid("", "", "")
+    drawn.show_header = False
+    for name, value in facts.items():
+        drawn.add_row(name, ", ".join(value) or "-" if isinstance(value, list) else str(value))
+    columns = grid("columns", "name", "type", "nullable")
+    for field in found.schema:
+        columns.add_row(field.name, str(field.type), "yes" if field.nullable else "no")
+    schema = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in found.schema]
+    Screen(as_json).show({**facts, "schema": schema}, drawn, columns)
+
+
+@app.command()
+def timeline(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+    """List the instants of the active timeline, oldest first."""
+    entries = open_table(table, storage).timeline()
+    drawn = grid("timeline", "requested", "completed", "action", "state", "operation")
+    for entry in entries:
+        drawn.add_row(
+            entry.requested, entry.completed or "-", entry.action, entry.state, entry.operation or "-"
+        )
+    Screen(as_json).show([asdict(entry) for entry in entries], drawn)
+
+
+@app.command()
+def layout(
+    table: TablePath, as_json: AsJson = False, storage: Storage = None, buckets: Buckets = None
+) -> None:
+    """Show partitions, buckets, file sizes and how evenly they are filled."""
+    found = open_table(table, storage, buckets=buckets).layout()
+    numbers = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
+    drawn = grid("layout", "partition", *numbers, numbers=numbers)
+    rows = []
+    for part in found.partitions:
+        largest = max((s.size_bytes for s in part.slices), default=0)
+        drawn.add_row(
+            part.partition or "(not partitioned)",
+            "-" if part.buckets is None else str(part.buckets),
+            str(len(part.slices)),
+            str(part.base_files),
+            str(part.log_files),
+            human_bytes(part.size_bytes),
+            human_bytes(part.log_bytes),
+            human_bytes(largest),
+            f"{part.skew:.2f}",
+        )
+        rows.append(
+            {
+                "partition": part.partition,
+                "buckets": part.buckets,
+                "size_bytes": part.size_bytes,
+                "log_bytes": part.log_bytes,
+                "skew": round(part.skew, 4),
+                "file_groups": [
+                    {
+                        "file_id": s.file_id,
+                        "size_bytes": s.size_bytes,
+                        "base_file": s.base_file.path if s.base_file else None,
+                        "log_files": [log.path for log in s.log_files],
+                    }
+                    for s in part.slices
+                ],
+            }
+        )
+    drawn.caption = (
+        f"{human_bytes(found.size_bytes)} in all; the largest file group is {found.skew:.2f} × the average"
+    )
+    Screen(as_json).show(
+        {"size_bytes": found.size_bytes, "skew": round(found.skew, 4), "partitions": rows}, drawn
+    )

@@ -1,0 +1,111 @@
+"""Words of a command line as typed values, and rows as JSON."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+
+from bucketlake.errors import FilterError
+from bucketlake.read import RawFilter
+
+_FILTER = re.compile(
+    r"\s*(?P<column>[^\s=<>!]+)\s*"
+    r"(?P<op>==|=|!=|<>|<=|>=|<|>|\bnot in\b|\bin\b|\bstarts with\b|\bis not null\b|\bis null\b)"
+    r"\s*(?P<value>.*?)\s*",
+    re.IGNORECASE,
+)
+
+
+def parse_filter(text: str, schema: pa.Schema) -> RawFilter:
+    """Read a filter such as `amount >= 10`, `id in 1,2,3` or `note is null`.
+
+    >>> parse_filter("id in 1,2", pa.schema([("id", pa.int64())]))
+    ('id', 'in', [1, 2])
+    """
+    match = _FILTER.fullmatch(text)
+    if match is None:
+        raise FilterError(f'cannot read the filter {text!r}; write it like "amount >= 10" or "id in 1,2,3".')
+    column, op, words = match["column"], match["op"].lower(), match["value"]
+    if column not in schema.names or op.endswith("null"):
+        return (column, op)  # the reader names the columns there are
+    kind = schema.field(column).type
+    if op.endswith("in"):
+        return (column, op, [parse_value(word.strip(), kind, column) for word in words.split(",")])
+    return (column, op, parse_value(words, kind, column))
+
+
+def parse_key(text: str, schema: pa.Schema, fields: tuple[str, ...]) -> object:
+    """Read a key: the column's value, or a JSON object for a key of several columns."""
+    if len(fields) == 1:
+        return parse_value(text, schema.field(fields[0]).type, fields[0])
+    try:
+        key = json.loads(text)
+    except ValueError:
+        key = None
+    if not isinstance(key, dict):
+        example = json.dumps(dict.fromkeys(fields, "…"), ensure_ascii=False)
+        raise FilterError(
+            f"the key of this table is ({', '.join(fields)}); give it as JSON, such as '{example}'."
+        )
+    return key
+
+
+def parse_value(text: str, kind: pa.DataType, column: str) -> Any:
+    """Read a word as a value of the column's type."""
+    try:
+        return _read(text, kind)
+    except (ValueError, InvalidOperation):
+        raise FilterError(f"column {column!r} is a {kind} and {text!r} is none.") from None
+
+
+def _read(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_boolean(kind):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if pa.types.is_integer(kind):
+        return int(text)
+    if pa.types.is_floating(kind):
+        return float(text)
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_date(kind):
+        return datetime.date.fromisoformat(text)
+    if pa.types.is_timestamp(kind):
+        moment = datetime.datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or datetime.UTC) if kind.tz else moment
+    if pa.types.is_binary(kind):
+        return base64.b64decode(text)
+    return text
+
+
+def json_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Make a row printable as JSON."""
+    return {name: json_value(value) for name, value in row.items()}
+
+
+def json_value(value: Any) -> Any:
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime.datetime() | datetime.date():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case dict():
+            return json_row(value)
+        case list():
+            return (
+                [[json_value(k), json_value(v)] for k, v in value]
+                if _is_map(value)
+                else [json_value(v) for v in value]
+            )
+    return value
+
+
+def _is_map(value: list[Any]) -> bool:
+    return bool(value) and all(isinstance(item, tuple) for item in value)

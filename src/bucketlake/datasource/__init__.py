@@ -1,0 +1,5 @@
+"""Python Data Source: `spark.read.format("bucketlake")`."""
+
+from bucketlake.datasource.reader import BucketlakeSource
+
+__all__ = ["BucketlakeSource"]

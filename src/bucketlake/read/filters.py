@@ -1,0 +1,228 @@
+"""What a caller asks of a column, checked against the table once.
+
+A filter is a column, an operator and a value; a list of them means *and*.
+They mean what Spark SQL means: a null satisfies only `is null`, and NaN
+equals itself and is above every number.
+
+This module decides what a filter says of values. Which files can hold such
+values is `prune`.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import FilterError
+
+
+class Op(StrEnum):
+    EQ = "="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    IN = "in"
+    NOT_IN = "not in"
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+    STARTS_WITH = "starts with"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One condition on one column. `value` is a tuple for `in` and `not in`, and None for the null tests."""
+
+    column: str
+    op: Op
+    value: Any = None
+
+    def __str__(self) -> str:
+        if self.op in _NULL_TESTS:
+            return f"{self.column} {self.op}"
+        return f"{self.column} {self.op} {self.value!r}"
+
+
+RawFilter = Filter | tuple[str, str] | tuple[str, str, Any]
+
+_NULL_TESTS = frozenset({Op.IS_NULL, Op.IS_NOT_NULL})
+_LISTS = frozenset({Op.IN, Op.NOT_IN})
+_SPELLINGS = {op.value: op for op in Op} | {
+    "==": Op.EQ,
+    "<>": Op.NE,
+    "startswith": Op.STARTS_WITH,
+    "starts_with": Op.STARTS_WITH,
+    "not_in": Op.NOT_IN,
+    "is_null": Op.IS_NULL,
+    "is_not_null": Op.IS_NOT_NULL,
+}
+
+
+def parse_filters(raw: Iterable[RawFilter], schema: pa.Schema) -> tuple[Filter, ...]:
+    """Check filters against the columns of a table, before anything is read.
+
+    >>> parse_filters([("id", "==", 7)], pa.schema([("id", pa.int64())]))
+    (Filter(column='id', op=<Op.EQ: '='>, value=7),)
+    """
+    return tuple(_parse_filter(item, schema) for item in raw)
+
+
+def _parse_filter(raw: RawFilter, schema: pa.Schema) -> Filter:
+    column, op, value = _parts(raw)
+    if column not in schema.names:
+        raise FilterError(f"a filter names the column {column!r}; the table has {', '.join(schema.names)}.")
+    kind = schema.field(column).type
+    if op in _NULL_TESTS:
+        return Filter(column, op)
+    if pa.types.is_nested(kind):
+        raise FilterError(f"column {column!r} is a {kind}; only 'is null' and 'is not null' apply to it.")
+    if op in _LISTS:
+        if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+            raise FilterError(f"the filter {column} {op} takes a list of values and got {value!r}.")
+        value = tuple(value)
+        if op is Op.NOT_IN and None in value:
+            raise FilterError(
+                f"the filter {column} not in (…, null) matches nothing in SQL; leave the null out."
+            )
+        return Filter(column, op, tuple(check_value(v, kind, column) for v in value if v is not None))
+    if op is Op.STARTS_WITH and not pa.types.is_string(kind):
+        raise FilterError(f"column {column!r} is a {kind}; 'starts with' applies to strings.")
+    if value is None:
+        raise FilterError(f"the filter {column} {op} None matches nothing; use (column, 'is null').")
+    return Filter(column, op, check_value(value, kind, column))
+
+
+def _parts(raw: RawFilter) -> tuple[str, Op, Any]:
+    match raw:
+        case Filter(column, op, value):
+            return column, op, value
+        case (str(column), str(word)):
+            value = None
+        case (str(column), str(word), value):
+            pass
+        case _:
+            raise FilterError(f"a filter is (column, operator, value) and got {raw!r}.")
+    known = _SPELLINGS.get(" ".join(word.lower().split()))
+    if known is None:
+        raise FilterError(f"unknown operator {word!r} on column {column!r}; use one of {', '.join(Op)}.")
+    return column, known, value
+
+
+_INTEGER_BOUND = {8: 2**7, 16: 2**15, 32: 2**31, 64: 2**63}
+
+
+def check_value(value: object, kind: pa.DataType, column: str) -> Any:
+    """Return `value` if a column of this type can hold it; a near miss is an error, never a cast."""
+    fits, expected = _fits(value, kind)
+    if not fits:
+        raise FilterError(
+            f"column {column!r} is a {kind} and the value {value!r} is a {type(value).__name__}: expected {expected}."
+        )
+    return value
+
+
+def _fits(value: object, kind: pa.DataType) -> tuple[bool, str]:
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if pa.types.is_boolean(kind):
+        return isinstance(value, bool), "True or False"
+    if pa.types.is_integer(kind):
+        bound = _INTEGER_BOUND[kind.bit_width]
+        return is_int and -bound <= value < bound, f"an int of {kind.bit_width} bits"  # type: ignore[operator]  # is_int says so
+    if pa.types.is_floating(kind):
+        return is_int or isinstance(value, float), "a number"
+    if pa.types.is_decimal(kind):
+        return is_int or isinstance(value, Decimal), "a decimal.Decimal"
+    if pa.types.is_string(kind):
+        return isinstance(value, str), "a str"
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return isinstance(value, bytes), "bytes"
+    if pa.types.is_date(kind):
+        return isinstance(value, datetime.date) and not isinstance(
+            value, datetime.datetime
+        ), "a datetime.date"
+    if pa.types.is_timestamp(kind):
+        aware = isinstance(value, datetime.datetime) and value.tzinfo is not None
+        if kind.tz is None:
+            return isinstance(value, datetime.datetime) and not aware, "a datetime.datetime without time zone"
+        return aware, "a datetime.datetime with its time zone"
+    return False, "a column of another type: filters on this one are not supported"
+
+
+def apply_filters(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch:
+    """Keep the rows that satisfy all filters."""
+    for condition in filters:
+        if batch.num_rows == 0:
+            break
+        batch = batch.filter(satisfied(batch.column(condition.column), condition))
+    return batch
+
+
+def satisfied(values: pa.Array, condition: Filter) -> pa.Array:
+    """Say of each value whether it satisfies the filter; null where SQL says null."""
+    op, wanted = condition.op, condition.value
+    match op:
+        case Op.IS_NULL:
+            return pc.is_null(values)
+        case Op.IS_NOT_NULL:
+            return pc.is_valid(values)
+        case Op.STARTS_WITH:
+            return pc.starts_with(values, pattern=wanted)
+        case Op.IN | Op.NOT_IN:
+            found = _among(values, wanted)
+            return found if op is Op.IN else pc.invert(found)
+    if pa.types.is_floating(values.type):
+        return _compare_floats(values, op, float(wanted))
+    if pa.types.is_decimal(values.type):
+        return _compare_decimals(values, op, Decimal(wanted))
+    return _COMPARE[op](values, pa.scalar(wanted, type=values.type))
+
+
+_COMPARE = {
+    Op.EQ: pc.equal,
+    Op.NE: pc.not_equal,
+    Op.LT: pc.less,
+    Op.LE: pc.less_equal,
+    Op.GT: pc.greater,
+    Op.GE: pc.greater_equal,
+}
+
+
+def _among(values: pa.Array, wanted: tuple[Any, ...]) -> pa.Array:
+    found = pa.array(np.zeros(len(values), dtype=bool))
+    if pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
+        for value in wanted:
+            found = pc.or_(found, pc.fill_null(satisfied(values, Filter("", Op.EQ, value)), False))
+    elif wanted:
+        found = pc.is_in(values, value_set=pa.array(wanted, type=values.type))
+    return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
+
+
+def _compare_floats(values: pa.Array, op: Op, wanted: float) -> pa.Array:
+    """Compare as Spark does: NaN equals NaN and is above every number."""
+    if pa.types.is_float32(values.type):
+        values = values.cast(pa.float64())
+    nan = pc.is_nan(values)
+    if wanted != wanted:
+        match op:
+            case Op.EQ | Op.GE:
+                return nan
+            case Op.NE | Op.LT:
+                return pc.invert(nan)
+            case _:
+                return pc.if_else(nan, op is Op.LE, op is Op.LE)
+    plain = _COMPARE[op](values, pa.scalar(wanted, pa.float64()))
+    return pc.if_else(nan, op in (Op.NE, Op.GT, Op.GE), plain)
+
+
+def _compare_decimals(values: pa.Array, op: Op, wanted: Decimal) -> pa.Array:
+    """Compare exactly, also with a number that the column's scale cannot hold."""
+    return _COMPARE[op](values, pa.scalar(wanted))

@@ -1,0 +1,196 @@
+"""From a query to the file slices that answer it.
+
+`plan_read` lists the partitions that survive pruning and decides, file group
+by file group, what a task has to read. A plan is a value: it travels to
+executors, and it says how much was pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bucketlake.errors import ConfigError
+from bucketlake.index import Index, Pieces, hash_pieces
+from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import (
+    DataFile,
+    FileSlice,
+    list_files,
+    list_partitions,
+    parse_data_file,
+    read_optimized_slices_of,
+    slices_of,
+)
+from bucketlake.merge import MergeRules
+from bucketlake.read.path_columns import path_columns_of
+from bucketlake.read.prune import hashed_pieces, prune_file_groups, prune_partitions
+from bucketlake.read.query import Query
+from bucketlake.read.task import ReadContext
+from bucketlake.state import TableState, check_as_of, instants_between, view_for
+
+FilesByPartition = Mapping[str, Sequence[DataFile]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """The slices that answer a query, and what they are read with."""
+
+    slices: tuple[FileSlice, ...]
+    context: ReadContext
+    partitions_seen: int
+    """Before pruning."""
+    left_out: tuple[FileSlice, ...]
+    """In the partitions that were not pruned: slices that cannot hold a wanted key."""
+
+
+def plan_read(state: TableState, query: Query, index: Index) -> ReadPlan:
+    """Decide which slices a query reads. Lists folders; opens no data file."""
+    keys = KeyGenerator.from_properties(state.properties)
+    pieces = hashed_pieces(query.filters, keys=keys, hash_fields=index.hash_fields, schema=query.table_schema)
+    if query.begin is not None:
+        written = _files_written_between(state, query.begin, query.end)
+        kept = prune_partitions(tuple(written.files), query.filters, keys=keys, schema=query.table_schema)
+        files = {partition: written.files[partition] for partition in kept}
+        _check_present(state, files)
+        newest = max(written.instants, default=None)
+        found = _Found(len(written.files), files, newest, written.instants)
+    else:
+        partitions = _partitions(state)
+        kept = prune_partitions(partitions, query.filters, keys=keys, schema=query.table_schema)
+        found = _Found(len(partitions), list_files(state.store, kept), query.as_of, None)
+    return _plan(state, query, index, keys, found, pieces)
+
+
+def plan_lookup(
+    state: TableState, query: Query, index: Index, record_keys: Sequence[str], *, partition: str | None
+) -> ReadPlan:
+    """Decide which slices can hold these record keys, in one partition or in all."""
+    partitions = _partitions(state) if partition is None else (partition,)
+    found = _Found(len(partitions), list_files(state.store, partitions), query.as_of, None)
+    pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys)
+    return _plan(state, query, index, KeyGenerator.from_properties(state.properties), found, pieces)
+
+
+def _partitions(state: TableState) -> tuple[str, ...]:
+    return list_partitions(state.store, is_partitioned=bool(state.properties.partition_fields))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The files a plan chooses from."""
+
+    partitions_seen: int
+    files: FilesByPartition
+    as_of: str | None
+    commit_times: frozenset[str] | None
+
+
+def _plan(
+    state: TableState,
+    query: Query,
+    index: Index,
+    keys: KeyGenerator,
+    found: _Found,
+    pieces: frozenset[Pieces] | None,
+) -> ReadPlan:
+    if query.as_of is not None:
+        check_as_of(state, query.as_of)
+    view = view_for(state, (file for files in found.files.values() for file in files))
+    cut = read_optimized_slices_of if query.read_optimized else slices_of
+    slices: list[FileSlice] = []
+    left_out: list[FileSlice] = []
+    for partition, files in found.files.items():
+        visible = cut(partition, files, view, as_of=found.as_of)
+        wanted = prune_file_groups(partition, (s.file_id for s in visible), pieces, index=index)
+        for file_slice in visible:
+            (slices if file_slice.file_id in wanted else left_out).append(file_slice)
+    return ReadPlan(
+        slices=tuple(slices),
+        context=_context(state, query, keys, commit_times=found.commit_times, up_to=found.as_of),
+        partitions_seen=found.partitions_seen,
+        left_out=tuple(left_out),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a range of the timeline wrote."""
+
+    instants: frozenset[str]
+    files: FilesByPartition
+
+
+def _files_written_between(state: TableState, begin: str, end: str | None) -> _Written:
+    """Collect the files of the instants that completed in (begin, end]."""
+    instants: set[str] = set()
+    files: dict[str, dict[str, DataFile]] = {}
+    for instant, metadata in instants_between(state, begin, end):
+        instants.add(instant.requested)
+        for stat in metadata.write_stats:
+            if stat.path:  # a commit that only removes names file groups without a file
+                file = parse_data_file(stat.path, size_bytes=stat.size_bytes)
+                # In table version 6 several commits append to one log file.
+                files.setdefault(stat.partition, {})[file.path] = file
+    return _Written(
+        frozenset(instants), {partition: tuple(group.values()) for partition, group in files.items()}
+    )
+
+
+def _check_present(state: TableState, files: FilesByPartition) -> None:
+    """Refuse an incremental read of files that a clean has removed: rows would be missing silently."""
+    there = list_files(state.store, files)
+    for partition, group in files.items():
+        gone = {file.path for file in group} - {file.path for file in there[partition]}
+        if gone:
+            raise ConfigError(
+                f"the incremental read needs {min(gone)}, which a clean has removed. "
+                f"Begin later, read a snapshot instead, or have the cleaner keep more commits from now on."
+            )
+
+
+def _context(
+    state: TableState,
+    query: Query,
+    keys: KeyGenerator,
+    *,
+    commit_times: frozenset[str] | None,
+    up_to: str | None,
+) -> ReadContext:
+    properties = state.properties
+    return ReadContext(
+        store=state.store,
+        table_schema=query.table_schema,
+        columns=query.columns,
+        filters=query.filters,
+        rules=MergeRules(
+            mode=properties.merge_mode,
+            ordering_fields=properties.ordering_fields,
+            delete_field=properties.delete_field,
+            delete_marker=properties.delete_marker,
+        ),
+        keys=keys,
+        path_columns=path_columns_of(keys, query.table_schema),
+        path_columns_are_dropped=properties.drop_partition_columns,
+        up_to=up_to,
+        commit_times=commit_times,
+        blocks_of=state.view if properties.table_version < 8 else None,
+    )
+
+
+OPEN_COST_BYTES = 1024 * 1024
+"""What opening a slice costs, in bytes read: so that a task does not get thousands of tiny ones."""
+
+
+def pack_slices(slices: Sequence[FileSlice], target_bytes: int) -> tuple[tuple[FileSlice, ...], ...]:
+    """Share slices out to tasks of about `target_bytes`, the largest first."""
+    packs: list[list[FileSlice]] = []
+    room = 0
+    for file_slice in sorted(slices, key=lambda s: s.size_bytes, reverse=True):
+        cost = file_slice.size_bytes + OPEN_COST_BYTES
+        if not packs or cost > room:
+            packs.append([])
+            room = target_bytes
+        packs[-1].append(file_slice)
+        room -= cost
+    return tuple(tuple(pack) for pack in packs)

@@ -1,0 +1,117 @@
+"""Which partitions and file groups can hold a row that the filters accept.
+
+Pruning may keep too much and must never keep too little: whatever is not
+certain stays. Two kinds of certainty are used:
+
+    partitions   the path of a partition tells the values of its columns
+    file groups  equality on all hash fields tells the bucket
+
+Pure functions: they see names and values, never a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import pyarrow as pa
+
+from bucketlake.index import Index, Pieces, hash_pieces, pieces_from_hash_values
+from bucketlake.keygen import KeyGenerator, is_certain, never_holds_a_comma
+from bucketlake.read.filters import Filter, Op, satisfied
+from bucketlake.read.path_columns import path_columns_of
+
+COMBINATIONS_MAX = 10_000
+"""Beyond this many keys in one filter, computing buckets costs more than it saves."""
+
+KEY_COLUMN = "_hoodie_record_key"
+
+
+def prune_partitions(
+    partitions: Sequence[str], filters: Sequence[Filter], *, keys: KeyGenerator, schema: pa.Schema
+) -> tuple[str, ...]:
+    """Keep the partitions whose columns may satisfy all filters."""
+    kept = list(partitions)
+    columns = path_columns_of(keys, schema)
+    for condition in filters:
+        if condition.column in columns:
+            kept = _keep(kept, condition, keys=keys, kind=schema.field(condition.column).type)
+    return tuple(kept)
+
+
+def _keep(partitions: list[str], condition: Filter, *, keys: KeyGenerator, kind: pa.DataType) -> list[str]:
+    texts: list[str | None] = []
+    for partition in partitions:
+        values = keys.partition_values(partition)
+        texts.append(None if values is None else values.get(condition.column))
+    try:
+        column = pa.array(texts, pa.string()).cast(kind)
+    except pa.ArrowInvalid:  # a path that someone made by hand: nothing is certain
+        return partitions
+    # A null text stands for null or for a path that could not be read.
+    verdict = satisfied(column, condition).to_pylist()
+    return [p for p, text, ok in zip(partitions, texts, verdict, strict=True) if text is None or ok]
+
+
+def hashed_pieces(
+    filters: Sequence[Filter], *, keys: KeyGenerator, hash_fields: tuple[str, ...], schema: pa.Schema
+) -> frozenset[Pieces] | None:
+    """Return what the keys of the accepted rows are hashed from, or None if the filters do not pin it."""
+    for condition in filters:
+        if condition.column == KEY_COLUMN and condition.op in _PINNING:
+            return frozenset(hash_pieces(key, hash_fields) for key in _values(condition))
+    pinned = _pinned_values(filters, keys.record_key_fields, schema)
+    if not hash_fields or not set(hash_fields) <= set(pinned):
+        return None
+    if prod(len(values) for values in pinned.values()) > COMBINATIONS_MAX:
+        return None
+    # Only text can hold the separators of a key, and so disturb how its hash fields are read out of it.
+    others_are_safe = all(
+        field in schema.names and never_holds_a_comma(schema.field(field).type)
+        for field in keys.record_key_fields
+        if field not in pinned
+    )
+    found: set[Pieces] = set()
+    for values in product(*pinned.values()):
+        row = dict(zip(pinned, values, strict=True))
+        pieces = pieces_from_hash_values(keys, hash_fields, row, other_fields_are_safe=others_are_safe)
+        if pieces is None:
+            return None
+        found.add(pieces)
+    return frozenset(found)
+
+
+_PINNING = (Op.EQ, Op.IN)
+
+
+def _pinned_values(
+    filters: Sequence[Filter], fields: Sequence[str], schema: pa.Schema
+) -> dict[str, tuple[pa.Scalar, ...]]:
+    """Return, for each field that `=` or `in` pins, the values it can take."""
+    pinned: dict[str, tuple[pa.Scalar, ...]] = {}
+    for condition in filters:
+        if condition.op in _PINNING and condition.column in fields and condition.column not in pinned:
+            kind = schema.field(condition.column).type
+            if not is_certain(kind):
+                continue
+            try:
+                pinned[condition.column] = tuple(pa.scalar(value, type=kind) for value in _values(condition))
+            except pa.ArrowInvalid:  # a decimal beyond the column's scale
+                continue
+    return pinned
+
+
+def _values(condition: Filter) -> tuple[Any, ...]:
+    return condition.value if condition.op is Op.IN else (condition.value,)
+
+
+def prune_file_groups(
+    partition: str, file_ids: Iterable[str], pieces: frozenset[Pieces] | None, *, index: Index
+) -> frozenset[str]:
+    """Keep the file groups that may hold a key with these pieces."""
+    ids = frozenset(file_ids)
+    if pieces is None:
+        return ids
+    return index.file_groups(partition, ids, pieces)

@@ -1,0 +1,93 @@
+"""What a caller wants to see of a table: which version, which columns, which rows.
+
+snapshot         everything committed, merged
+read optimized   base files only: fast, without what is still in logs
+time travel      a snapshot of the instants requested at or before a time
+incremental      the rows written by instants that completed in (begin, end]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake.errors import ConfigError
+from bucketlake.read.filters import Filter, RawFilter, parse_filters
+from bucketlake.schema import with_meta_columns
+from bucketlake.state import TableState, table_schema
+from bucketlake.timeline import parse_instant_time
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A request that was checked against the table; nothing in it can turn out to be wrong later."""
+
+    table_schema: pa.Schema
+    """All columns, meta columns first."""
+    columns: tuple[str, ...]
+    """The columns of the result, in order."""
+    filters: tuple[Filter, ...]
+    read_optimized: bool
+    as_of: str | None
+    """Instants requested after this time are not seen."""
+    begin: str | None
+    """Only rows of instants that completed after this time."""
+    end: str | None
+    """And at or before this one, if set."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the result."""
+        return pa.schema([self.table_schema.field(name) for name in self.columns])
+
+
+def make_query(
+    state: TableState,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Iterable[RawFilter] = (),
+    meta_columns: bool = True,
+    read_optimized: bool = False,
+    as_of: str | None = None,
+    begin: str | None = None,
+    end: str | None = None,
+) -> Query:
+    """Check a request against the table, and say at once what cannot be answered."""
+    if as_of is not None and (begin is not None or end is not None):
+        raise ConfigError(
+            "as_of asks for one version and begin/end for the changes between two; give one or the other."
+        )
+    if end is not None and begin is None:
+        raise ConfigError(
+            "end without begin: an incremental read is (begin, end]; begin='0' starts at the first commit."
+        )
+    if read_optimized and begin is not None:
+        raise ConfigError(
+            "read_optimized leaves out the logs, an incremental read needs them; give one or the other."
+        )
+    instant = None if as_of is None else parse_instant_time(as_of)
+    first = None if begin is None else parse_instant_time(begin)
+    last = None if end is None else parse_instant_time(end)
+    if first is not None and last is not None and first > last:
+        raise ConfigError(f"begin {begin!r} lies after end {end!r}.")
+    data = table_schema(state, as_of=instant)
+    # A column added later is null in older files, whatever its schema says, and Spark reads all as nullable.
+    everything = pa.schema([field.with_nullable(True) for field in with_meta_columns(data)])
+    if columns is None:
+        columns = everything.names if meta_columns else data.names
+    unknown = [name for name in columns if name not in everything.names]
+    if unknown:
+        raise ConfigError(
+            f"the table has no column {', '.join(map(repr, unknown))}; it has {', '.join(everything.names)}."
+        )
+    return Query(
+        table_schema=everything,
+        columns=tuple(columns),
+        filters=parse_filters(filters, everything),
+        read_optimized=read_optimized,
+        as_of=instant,
+        begin=first,
+        end=last,
+    )

@@ -1,0 +1,118 @@
+"""One file slice -> Arrow batches: what an executor does, and nothing else.
+
+The task reads the base file, the logs over it, merges, filters and projects.
+It lists nothing and decides nothing; all it needs is in its two arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.basefile import read_base_file
+from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import FileSlice, TimelineView
+from bucketlake.logfile import LogDeletes, LogRecords, read_log_files
+from bucketlake.merge import MergeRules, merge_slice
+from bucketlake.read.filters import Filter, apply_filters
+from bucketlake.read.path_columns import fill_path_columns
+from bucketlake.storage import Store
+
+KEY_COLUMN = "_hoodie_record_key"
+COMMIT_TIME_COLUMN = "_hoodie_commit_time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContext:
+    """What every slice of one query is read with. Frozen and picklable."""
+
+    store: Store
+    table_schema: pa.Schema
+    columns: tuple[str, ...]
+    filters: tuple[Filter, ...]
+    rules: MergeRules
+    keys: KeyGenerator
+    path_columns: tuple[str, ...]
+    """Partition columns whose values come from the path."""
+    path_columns_are_dropped: bool
+    """And which the files do not have."""
+    up_to: str | None
+    """Log blocks of later instants do not count."""
+    commit_times: frozenset[str] | None
+    """Only rows these instants wrote, or None for all."""
+    blocks_of: TimelineView | None
+    """Where the log's name does not tell its instant (table version 6): which blocks are committed."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([self.table_schema.field(name) for name in self.columns])
+
+    def reading_schema(self, *, merging: bool) -> pa.Schema:
+        """The columns a slice is read with: those asked for, and those that filters and merging look at."""
+        needed = {*self.columns, *(f.column for f in self.filters)}
+        if self.commit_times is not None:
+            needed.add(COMMIT_TIME_COLUMN)
+        if merging:
+            needed |= {KEY_COLUMN, *self.rules.columns(self.table_schema)}
+        return pa.schema([f for f in self.table_schema if f.name in needed])
+
+
+def read_slice(
+    file_slice: FileSlice, context: ReadContext, *, record_keys: pa.Array | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one slice; with `record_keys`, only the rows that have one of them."""
+    for batch in _merged(file_slice, context, record_keys):
+        batch = fill_path_columns(
+            batch,
+            file_slice.partition,
+            context.path_columns,
+            context.keys,
+            are_dropped=context.path_columns_are_dropped,
+        )
+        if context.commit_times is not None:
+            wanted = pa.array(sorted(context.commit_times), pa.string())
+            batch = batch.filter(pc.is_in(batch.column(COMMIT_TIME_COLUMN), value_set=wanted))
+        batch = apply_filters(batch, context.filters)
+        if batch.num_rows:
+            yield batch.select(list(context.columns))
+
+
+def _merged(
+    file_slice: FileSlice, context: ReadContext, record_keys: pa.Array | None
+) -> Iterable[pa.RecordBatch]:
+    schema = context.reading_schema(merging=bool(file_slice.log_files))
+    base: Iterable[pa.RecordBatch] = ()
+    if file_slice.base_file is not None:
+        base = read_base_file(context.store, file_slice.base_file.path, schema, keys=record_keys)
+    if not file_slice.log_files:
+        return base
+    logs = read_log_files(
+        context.store,
+        [log.path for log in file_slice.log_files],
+        schema,
+        ordering_fields=context.rules.ordering_fields,
+        table_schema=context.table_schema,
+        up_to=context.up_to,
+        instants=context.commit_times,
+        is_committed=context.blocks_of.is_committed if context.blocks_of else None,
+    )
+    if record_keys is not None:
+        logs = tuple(_with_keys(log, record_keys) for log in logs)
+    return merge_slice(base, logs, context.rules, schema)
+
+
+def _with_keys(log: LogRecords | LogDeletes, record_keys: pa.Array) -> LogRecords | LogDeletes:
+    if isinstance(log, LogRecords):
+        return replace(
+            log, records=log.records.filter(pc.is_in(log.records.column(KEY_COLUMN), value_set=record_keys))
+        )
+    found = pc.is_in(log.keys, value_set=record_keys)
+    return replace(
+        log,
+        keys=log.keys.filter(found),
+        ordering=None if log.ordering is None else log.ordering.filter(found),
+        is_commit_time=log.is_commit_time.filter(found),
+    )

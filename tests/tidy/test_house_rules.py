@@ -1,0 +1,72 @@
+"""House rules that no linter ships. Each message is the rule's reason."""
+
+import ast
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import bucketlake
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def _features() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("features", ROOT / "tools/features.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_imports_sit_at_the_top_of_the_file() -> None:
+    offenders = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in SOURCES
+        for function in ast.walk(ast.parse(file.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert offenders == [], "an import inside a function hides a cycle"
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(f.relative_to(ROOT)) for f in SOURCES if f.read_text().strip() and not ast.get_docstring(ast.parse(f.read_text()))
+    ]
+    assert silent == [], "a reader opens a file to learn what is in it"
+
+
+def test_importing_bucketlake_imports_no_spark() -> None:
+    code = "import sys, bucketlake; bucketlake.Table; sys.exit('pyspark' in sys.modules)"
+    import subprocess
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_public_list_is_exactly_what_is_exported() -> None:
+    public = {name for name in vars(bucketlake) if not name.startswith("_")}
+    modules = {name for name in public if isinstance(getattr(bucketlake, name), ModuleType)}
+    assert set(bucketlake.__all__) == public - modules
+
+
+def test_every_id_a_test_claims_to_show_is_a_requirement() -> None:
+    features = _features()
+    known = {requirement for texts in features.requirements().values() for requirement in texts}
+    assert set(features.shown()) <= known
+
+
+def test_the_feature_table_of_the_readme_is_up_to_date() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert _features().readme_with_table(readme) == readme, "run: make features FEATURES_ARGS=--readme"
+
+
+@pytest.mark.parametrize("pattern", [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"NotImplementedError"])
+def test_nothing_is_left_for_later(pattern: str) -> None:
+    offenders = [str(f.relative_to(ROOT)) for f in SOURCES if re.search(pattern, f.read_text())]
+    assert offenders == [], "unfinished work belongs in an issue, not in the source"
