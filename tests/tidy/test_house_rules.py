@@ -37,7 +37,9 @@ def test_imports_sit_at_the_top_of_the_file() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     silent = [
-        str(f.relative_to(ROOT)) for f in SOURCES if f.read_text().strip() and not ast.get_docstring(ast.parse(f.read_text()))
+        str(f.relative_to(ROOT))
+        for f in SOURCES
+        if f.read_text().strip() and not ast.get_docstring(ast.parse(f.read_text()))
     ]
     assert silent == [], "a reader opens a file to learn what is in it"
 
