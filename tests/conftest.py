@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from judges.hudi_jvm import HudiJvm, JudgeMissing
+from judges.random_tables import BuiltTable, build, describe
 from servers.s3 import GO_IS_MISSING, S3Server, build_s3_server, running_s3_server
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -32,7 +34,9 @@ def hudi() -> Iterator[HudiJvm]:
     except JudgeMissing as missing:
         if os.environ.get("BUCKETLAKE_WITHOUT_JVM_JUDGE") == "1" and os.environ.get("CI") != "true":
             pytest.skip(f"BUCKETLAKE_WITHOUT_JVM_JUDGE=1: {missing}")
-        pytest.fail(f"{missing} (BUCKETLAKE_WITHOUT_JVM_JUDGE=1 skips these tests outside CI.)", pytrace=False)
+        pytest.fail(
+            f"{missing} (BUCKETLAKE_WITHOUT_JVM_JUDGE=1 skips these tests outside CI.)", pytrace=False
+        )
     yield judge
     judge.stop()
 
@@ -55,6 +59,20 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def random_table(hudi: HudiJvm, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], BuiltTable]:
+    """Return the table that Hudi makes of a seed, built once for all tests that ask for it: read it, never write it."""
+    root = tmp_path_factory.mktemp("random")
+    built: dict[int, BuiltTable] = {}
+
+    def table(seed: int) -> BuiltTable:
+        if seed not in built:
+            built[seed] = build(hudi, describe(random.Random(seed)), root / f"seed-{seed}")
+        return built[seed]
+
+    return table
 
 
 @pytest.fixture(scope="session")

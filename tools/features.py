@@ -38,15 +38,16 @@ def shown() -> dict[str, list[str]]:
 def _marks(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            for decorator in node.decorator_list:
-                yield node.name, _ids(decorator)
+            # A mark may also sit on one case of `parametrize`.
+            ids = {i for decorator in node.decorator_list for part in ast.walk(decorator) for i in _ids(part)}
+            yield node.name, sorted(ids)
         elif isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "pytestmark" for t in node.targets):
             marks = node.value.elts if isinstance(node.value, ast.List) else [node.value]
             for mark in marks:
                 yield "", _ids(mark)
 
 
-def _ids(mark: ast.expr) -> list[str]:
+def _ids(mark: ast.AST) -> list[str]:
     if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.shows":
         return [str(ast.literal_eval(argument)) for argument in mark.args]
     return []

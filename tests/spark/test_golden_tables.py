@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from judges.rows import assert_same_rows, exact_rows, json_rows, load_json_rows, parse_json_rows
 from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake import Table
+from judges.rows import assert_same_rows, exact_rows, json_rows, load_json_rows, parse_json_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.shows("S5")]
 

@@ -28,6 +28,7 @@ from bucketlake.read.prune import hashed_pieces, prune_file_groups, prune_partit
 from bucketlake.read.query import Query
 from bucketlake.read.task import ReadContext
 from bucketlake.state import TableState, check_as_of, instants_between, view_for
+from bucketlake.storage import check_path
 
 FilesByPartition = Mapping[str, Sequence[DataFile]]
 
@@ -129,6 +130,7 @@ def _files_written_between(state: TableState, begin: str, end: str | None) -> _W
         instants.add(instant.requested)
         for stat in metadata.write_stats:
             if stat.path:  # a commit that only removes names file groups without a file
+                check_path(stat.path)
                 file = parse_data_file(stat.path, size_bytes=stat.size_bytes)
                 # In table version 6 several commits append to one log file.
                 files.setdefault(stat.partition, {})[file.path] = file

@@ -14,6 +14,7 @@ from bucketlake.storage.local import LocalStore
 from bucketlake.storage.memory import MemoryStore
 from bucketlake.storage.objects import ObjectStore
 from bucketlake.storage.open import open_store
+from bucketlake.storage.paths import check_path
 from bucketlake.storage.store import FileStat, Listing, Store
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "MemoryStore",
     "ObjectStore",
     "Store",
+    "check_path",
     "open_input",
     "open_store",
 ]

@@ -109,7 +109,11 @@ def test_nan_equals_itself_and_is_above_every_number(
 def test_a_decimal_is_compared_exactly_even_beyond_its_scale() -> None:
     values = pa.array([Decimal("1.50"), Decimal("1.56"), None], pa.decimal128(10, 2))
     assert satisfied(values, Filter("x", Op.LT, Decimal("1.555"))).to_pylist() == [True, False, None]
-    assert satisfied(values, Filter("x", Op.IN, (Decimal("1.5"), Decimal("9.999")))).to_pylist() == [True, False, None]
+    assert satisfied(values, Filter("x", Op.IN, (Decimal("1.5"), Decimal("9.999")))).to_pylist() == [
+        True,
+        False,
+        None,
+    ]
 
 
 def test_rows_satisfy_all_filters_or_are_dropped() -> None:

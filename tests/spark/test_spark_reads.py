@@ -1,0 +1,131 @@
+"""Reading on a real session: who reads what, what is pushed down, and that tasks need nothing but their plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from bucketlake import FilterError, Table
+from bucketlake.spark import split_by_reader
+
+pytestmark = pytest.mark.spark
+
+Golden = Callable[[str], Path]
+COW, MOR = "cow_simple_bucket", "mor_simple_bucket_avro"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(params=["true", "false"])
+def pushdown(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
+    spark.conf.set(PUSHDOWN, request.param)
+    yield request.param
+    spark.conf.set(PUSHDOWN, "true")
+
+
+def test_files_without_logs_go_to_sparks_own_reader(golden_table: Golden, spark: SparkSession) -> None:
+    plain, merged = split_by_reader(Table.open(golden_table(COW)).plan())
+    assert (bool(plain), merged) == (True, ())
+    plain, merged = split_by_reader(Table.open(golden_table(MOR)).plan())
+    assert all(s.log_files for s in merged)
+    assert not any(s.log_files for s in plain)
+    assert merged
+
+
+@pytest.mark.parametrize("name", [COW, MOR, "cow_composite_keys", "mor_all_types"])
+def test_projection_and_filters_mean_the_same_in_both_readers(
+    name: str, golden_table: Golden, spark: SparkSession
+) -> None:
+    table = Table.open(golden_table(name))
+    key = table.properties.record_key_fields[-1]
+    for filters in [
+        [(key, "=", 1)],
+        [(key, "in", [1, 2, 4])],
+        [(key, ">", 3), ("ts", "is not null")],
+        [(key, "!=", 2)],
+    ]:
+        by_spark = table.read(spark, columns=["ts", key], filters=filters).collect()
+        by_arrow = table.to_arrow(columns=["ts", key], filters=filters).to_pylist()
+        assert sorted(tuple(row) for row in by_spark) == sorted(tuple(row.values()) for row in by_arrow)
+
+
+def test_a_partition_column_alone_can_be_read(golden_table: Golden, spark: SparkSession) -> None:
+    rows = (
+        Table.open(golden_table("cow_global_rli")).read(spark, columns=["dt"]).groupBy("dt").count().collect()
+    )
+    assert {row["dt"]: row["count"] for row in rows} == {"p0": 7, "p1": 5}
+
+
+def test_every_kind_of_read_runs_on_spark(golden_table: Golden, spark: SparkSession) -> None:
+    table = Table.open(golden_table(MOR))
+    first = table.timeline()[0]
+    assert table.read(spark, as_of=first.requested).count() == 12
+    assert table.read(spark, read_optimized=True).count() == 12
+    assert table.read(spark, begin=first.completed).count() == 4
+    source = spark.read.format("bucketlake")
+    assert source.option("as_of", first.requested).load(str(golden_table(MOR))).count() == 12
+    source = spark.read.format("bucketlake").option("query", "read_optimized")
+    assert source.load(str(golden_table(MOR))).count() == 12
+    source = spark.read.format("bucketlake").option("begin", str(first.completed))
+    assert source.option("columns", "id").load(str(golden_table(MOR))).columns == ["id"]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id = 4",
+        "id IN (1, 4, 99)",
+        "id NOT IN (1, 4)",
+        "NOT (id = 4)",
+        "id <=> 4",
+        "name LIKE 'n1%'",
+        "name IS NOT NULL AND ts >= 101",
+        "_hoodie_is_deleted IS NULL",
+        "dt = 'p1' AND id > 3",
+        "id = 4 OR id = 7",
+        "upper(name) = 'N7'",
+    ],
+)
+def test_the_data_source_filters_alike_with_and_without_pushdown(
+    condition: str, pushdown: str, golden_table: Golden, spark: SparkSession
+) -> None:
+    path = str(golden_table(MOR))
+    found = spark.read.format("bucketlake").option("buckets", "4").load(path).filter(condition)
+    expected = Table.open(path).read(spark).filter(condition)
+    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, expected.collect()))
+
+
+@pytest.mark.shows("S4")
+def test_pushed_filters_prune_files(golden_table: Golden, spark: SparkSession) -> None:
+    source = spark.read.format("bucketlake").option("buckets", "4").load(str(golden_table(MOR)))
+    plan = Table.open(golden_table(MOR), buckets=4).plan(filters=[("id", "=", 4), ("dt", "=", "p0")])
+    assert len(plan.slices) == 1
+    assert [row["id"] for row in source.filter("id = 4 AND dt = 'p0'").collect()] == [4]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"buckets": "four"}, "expected a number"),
+        ({"bucket": "4"}, "unknown option 'bucket'"),
+        ({"query": "fast"}, "expected 'snapshot'"),
+        ({"meta_columns": "maybe"}, "expected true or false"),
+        ({"as_of": "yesterday"}, "yesterday"),
+        ({"columns": "nope"}, "no column 'nope'"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    options: dict[str, str], words: str, golden_table: Golden, spark: SparkSession
+) -> None:
+    with pytest.raises(PySparkException, match=words):
+        spark.read.format("bucketlake").options(**options).load(str(golden_table(COW))).collect()
+
+
+def test_a_filter_of_the_wrong_type_is_refused_before_a_job_starts(
+    golden_table: Golden, spark: SparkSession
+) -> None:
+    with pytest.raises(FilterError):
+        Table.open(golden_table(COW)).read(spark, filters=[("id", "=", "4")])
