@@ -25,7 +25,7 @@ def bucket_file_ids(count: int) -> list[str]:
     return [f"{bucket:08d}-159a-4953-a3c4-b777b847ae7f-0" for bucket in range(count)]
 
 
-@pytest.mark.shows("S1", "S2", "S4")
+@pytest.mark.shows("S1", "S4")
 class TestSimpleBuckets(IndexContract):
     def index(self) -> Index:
         return SimpleBuckets(7, ("id",))

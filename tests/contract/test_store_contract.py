@@ -16,11 +16,9 @@ class TestLocalStore(SharedStoreContract):
     def store(self, tmp_path: Path) -> Store:
         return LocalStore(tmp_path / "table")
 
-    @pytest.mark.shows("X2")
     def test_put_new_has_exactly_one_winner_among_threads(self, store: Store) -> None:
         super().test_put_new_has_exactly_one_winner_among_threads(store)
 
-    @pytest.mark.shows("X2")
     def test_put_new_has_exactly_one_winner_among_processes(self, store: Store) -> None:
         super().test_put_new_has_exactly_one_winner_among_processes(store)
 
@@ -37,10 +35,8 @@ class TestObjectStoreOnS3(SharedStoreContract):
     def store(self, s3_server: S3Server, tmp_path: Path) -> Store:
         return ObjectStore(f"s3://{s3_server.bucket}/{tmp_path.name}", s3_server.options)
 
-    @pytest.mark.shows("X2")
     def test_put_new_has_exactly_one_winner_among_threads(self, store: Store) -> None:
         super().test_put_new_has_exactly_one_winner_among_threads(store)
 
-    @pytest.mark.shows("X2")
     def test_put_new_has_exactly_one_winner_among_processes(self, store: Store) -> None:
         super().test_put_new_has_exactly_one_winner_among_processes(store)

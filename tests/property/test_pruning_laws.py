@@ -230,7 +230,6 @@ def test_a_partition_whose_path_cannot_be_read_back_is_kept() -> None:
     assert made_table(shape, rows)[0].to_arrow(filters=[("p_text", "=", "a/b")]).num_rows == 1
 
 
-@pytest.mark.shows("X1")
 def test_a_wrong_bucket_count_is_found_out_before_rows_are_missed() -> None:
     rows = [{"name": f"k{n}", "sub": n, "other": "", "p_text": "d", "p_number": 0} for n in range(64)]
     table, _ = made_table(Shape(("name",), ("name",), ("p_text",), False, False, "simple", 4), rows)

@@ -40,7 +40,7 @@ def test_a_pending_rescale_never_counts(state: State) -> None:
     assert choose_version(["0" * 17, T2], pending) == "0" * 17
 
 
-@pytest.mark.shows("P4", "P7")
+@pytest.mark.shows("P4")
 def test_a_rolled_back_rescale_never_counts_though_its_file_is_there() -> None:
     # Its instant is nowhere on the timeline, and it is not older than the start.
     assert choose_version([T2, T3], REPLACED_T2) == T2
@@ -76,14 +76,12 @@ BODY = b"""{
 }"""
 
 
-@pytest.mark.shows("P3")
 def test_a_config_is_written_as_it_was_read() -> None:
     config = HashingConfig.parse(BODY, path="x/20261115234457461.hashing_config")
     assert config.default_count == 2
     assert config.render() == BODY
 
 
-@pytest.mark.shows("P3")
 def test_the_spelling_of_the_rfc_is_read_too() -> None:
     body = b'{"rule": "regex", "expressions": "a,1", "default_bucket_number": 7}'
     config = HashingConfig.parse(body, path="00000000000000000.hashing_config")
@@ -124,7 +122,6 @@ def test_stored_rules_that_no_engine_could_use_are_corruption_and_foreign_ones_u
     assert config("a,1", "REGEX").rules(path="f").count_of("a") == 1
 
 
-@pytest.mark.shows("P3")
 def test_versions_are_found_in_both_places_and_the_archive_serves_the_past() -> None:
     store = MemoryStore()
     store.put(f"{RFC_FOLDER}/{'0' * 17}.hashing_config", BODY)
@@ -143,7 +140,7 @@ def test_a_table_of_another_kind_has_no_versions() -> None:
     assert not list_versions(MemoryStore())
 
 
-@pytest.mark.shows("P3", "P4")
+@pytest.mark.shows("P4")
 def test_the_config_that_hudi_wrote_last_counts(golden_table: Callable[[str], Path]) -> None:
     store = LocalStore(golden_table("mor_partition_bucket"))
     versions = list_versions(store)

@@ -96,7 +96,6 @@ def test_simple_buckets_find_every_row_where_hudi_put_it(
     assert_no_row_is_pruned_away(index, rows_of(name))
 
 
-@pytest.mark.shows("S6")
 def test_a_wrong_bucket_count_is_found_out_by_the_keys(golden_table: GoldenTable) -> None:
     index = resolve_index(load_state(LocalStore(golden_table("cow_simple_bucket"))), buckets=5)
     with pytest.raises(AssertionError):
@@ -192,7 +191,6 @@ def test_an_option_that_contradicts_the_table_is_refused_with_both_values(
     assert all(repr(value) in str(error.value) for value in both)
 
 
-@pytest.mark.shows("P2")
 @pytest.mark.parametrize(
     ("options", "both"), [({"buckets": 5}, ("2", "5")), ({"rules": "b,1"}, ("a,3", "b,1"))]
 )

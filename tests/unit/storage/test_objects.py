@@ -39,7 +39,6 @@ def shaky(store: ObjectStore, proxy: FaultyProxy) -> ObjectStore:
 # Lost answers
 
 
-@pytest.mark.shows("X2")
 @pytest.mark.parametrize("fault", ["after", "dropped"])
 def test_a_winner_whose_answer_was_lost_still_knows_that_it_won(
     store: ObjectStore, shaky: ObjectStore, proxy: FaultyProxy, fault: Fault
