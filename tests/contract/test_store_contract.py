@@ -16,12 +16,6 @@ class TestLocalStore(SharedStoreContract):
     def store(self, tmp_path: Path) -> Store:
         return LocalStore(tmp_path / "table")
 
-    def test_put_new_has_exactly_one_winner_among_threads(self, store: Store) -> None:
-        super().test_put_new_has_exactly_one_winner_among_threads(store)
-
-    def test_put_new_has_exactly_one_winner_among_processes(self, store: Store) -> None:
-        super().test_put_new_has_exactly_one_winner_among_processes(store)
-
 
 class TestMemoryStore(StoreContract):
     @pytest.fixture
@@ -34,9 +28,3 @@ class TestObjectStoreOnS3(SharedStoreContract):
     @pytest.fixture
     def store(self, s3_server: S3Server, tmp_path: Path) -> Store:
         return ObjectStore(f"s3://{s3_server.bucket}/{tmp_path.name}", s3_server.options)
-
-    def test_put_new_has_exactly_one_winner_among_threads(self, store: Store) -> None:
-        super().test_put_new_has_exactly_one_winner_among_threads(store)
-
-    def test_put_new_has_exactly_one_winner_among_processes(self, store: Store) -> None:
-        super().test_put_new_has_exactly_one_winner_among_processes(store)

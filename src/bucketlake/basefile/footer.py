@@ -28,10 +28,16 @@ class Footer:
 def read_footer(store: Store, path: str) -> Footer:
     """Read the footer of a base file; a file that has none raises `CorruptTableError`."""
     with open_parquet(store, path) as file:
-        return Footer(file.metadata.num_rows, footer_pairs(file), file.schema_arrow)
+        return Footer(file.metadata.num_rows, _pairs(file), file.schema_arrow)
 
 
-def footer_pairs(file: pq.ParquetFile) -> dict[str, str]:
+def footer_text(file: pq.ParquetFile, key: str) -> str | None:
+    """Read one of the footer's pairs, leaving the others, a large Bloom filter among them, alone."""
+    text = (file.metadata.metadata or {}).get(key.encode())
+    return None if text is None else text.decode(errors="replace")
+
+
+def _pairs(file: pq.ParquetFile) -> dict[str, str]:
     pairs = file.metadata.metadata or {}
     return {key.decode(errors="replace"): text.decode(errors="replace") for key, text in pairs.items()}
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bucketlake.basefile.footer import MAX_RECORD_KEY, MIN_RECORD_KEY, footer_pairs, open_parquet
+from bucketlake.basefile.footer import MAX_RECORD_KEY, MIN_RECORD_KEY, footer_text, open_parquet
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import RECORD_KEY_COLUMN, align
 from bucketlake.storage import Store
@@ -58,8 +58,7 @@ def _rows_of_keys(file: pq.ParquetFile, schema: pa.Schema, keys: pa.Array, path:
             remedy="Read it without keys; a table that leaves its meta columns empty can't be searched.",
         )
     ordered = sorted(keys.drop_null().unique().to_pylist())
-    pairs = footer_pairs(file)
-    if not _may_hold(ordered, pairs.get(MIN_RECORD_KEY), pairs.get(MAX_RECORD_KEY)):
+    if not _may_hold(ordered, footer_text(file, MIN_RECORD_KEY), footer_text(file, MAX_RECORD_KEY)):
         return
     wanted = pa.array(ordered, pa.string())
     others = [name for name in _present(file, schema) if name != RECORD_KEY_COLUMN]
