@@ -1,0 +1,18 @@
+"""What reading costs, beside Hudi on the JVM and beside the bytes alone.
+
+    make bench                                             one million orders
+    make bench BENCH_ARGS="--rows 1000000 --rows 4000000 --write docs/benchmarks.md"
+
+    data.py       deterministic orders and the truth about them
+    tables.py     the tables Hudi makes of them
+    suites/       what is asked, and of whom
+    workers/      the contestants, a process each
+    race.py       asks in turn, verifies every answer
+    meter.py      wall, CPU, memory and the noise of others
+    report.py     tables for a terminal and for docs/benchmarks.md
+    stages.py     where our own merged scan spends its time
+    bench_*.py    small ones, run once by every `make test`
+
+No time is asserted anywhere; every answer is.
+This file imports nothing: Hudi's interpreter, which has PySpark 3.5 only, imports it too.
+"""

@@ -1,0 +1,132 @@
+"""`python -m benchmarks`: make the data and the tables, run the suites, show the results."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.contestants import CONTESTANTS, ROOT, BenchmarkError, started
+from benchmarks.data import LOOKUPS, MERGED, Orders, make_orders
+from benchmarks.race import Case, Result, race
+from benchmarks.report import Setting, print_results, write_page
+from benchmarks.stages import print_stages
+from benchmarks.suites import SUITES
+from benchmarks.tables import make_tables
+from benchmarks.truth import truths_about
+
+FOLDER = ROOT / "build" / "bench"
+ROWS_DEFAULT = 1_000_000
+
+WIDTH_MIN = 110
+"""A line that wraps is better than a number that is cut off."""
+
+console = Console(width=max(Console().width, WIDTH_MIN))
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = _parse(arguments)
+    results: list[Result] = []
+    versions: dict[str, dict[str, str]] = {}
+    try:
+        for rows in options.rows or [ROWS_DEFAULT]:
+            _say(f"{rows:,} orders")
+            folder = FOLDER / str(rows)
+            orders = make_orders(rows, folder / "data")
+            tables = make_tables(orders, folder, driver_memory=options.driver_memory, say=_say)
+            if options.profile:
+                print_stages(tables[MERGED], console)
+                continue
+            measured, ran = _measure(orders, tables, options)
+            print_results(measured, console)
+            (folder / "results.json").write_text(
+                json.dumps([dataclasses.asdict(r) for r in measured], indent=1)
+            )
+            results += measured
+            versions |= ran
+    except BenchmarkError as error:
+        sys.exit(f"no result: {error}")
+    if options.write and results:
+        write_page(options.write, results, _setting(options, arguments, versions))
+        _say(f"written: {options.write}")
+
+
+def _measure(
+    orders: Orders, tables: dict[str, Path], options: argparse.Namespace
+) -> tuple[list[Result], dict[str, dict[str, str]]]:
+    truths = truths_about(orders)
+    chosen = [
+        (suite, case)
+        for suite in options.suite or SUITES
+        for case in SUITES[suite]()
+        if _wanted(case, options)
+    ]
+    names = {entry.contestant for _, case in chosen for entry in case.entries}
+    wanted = [c for c in CONTESTANTS.values() if c.name in names and c.name in (options.only or names)]
+    with started(wanted, driver_memory=options.driver_memory) as running:
+        results = [
+            race(
+                case,
+                suite=suite,
+                rows=orders.rows,
+                table_path=str(tables[case.table]),
+                respondents=running.respondents,
+                truths=truths,
+                warm_ups=options.warm_ups,
+                repeats=options.repeats,
+                say=_say,
+            )
+            for suite, case in chosen
+        ]
+        return results, {name: dict(found) for name, found in running.versions.items()}
+
+
+def _wanted(case: Case, options: argparse.Namespace) -> bool:
+    return not options.case or any(words in case.name for words in options.case)
+
+
+def _setting(
+    options: argparse.Namespace, arguments: Sequence[str], versions: dict[str, dict[str, str]]
+) -> Setting:
+    return Setting(
+        command=f'make bench BENCH_ARGS="{shlex.join(arguments)}"',
+        warm_ups=options.warm_ups,
+        repeats=options.repeats,
+        driver_memory=options.driver_memory,
+        lookups=LOOKUPS,
+        versions=versions,
+    )
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure against Hudi and the floor."
+    )
+    parser.add_argument(
+        "--rows", type=int, action="append", help="orders in the tables; may be given several times"
+    )
+    parser.add_argument("--suite", action="append", choices=sorted(SUITES), help="only this suite")
+    parser.add_argument("--case", action="append", help="only cases with these words in their name")
+    parser.add_argument("--only", action="append", choices=sorted(CONTESTANTS), help="only this contestant")
+    parser.add_argument("--warm-ups", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--driver-memory", default="8g", help="of every Spark driver")
+    parser.add_argument("--write", type=Path, help="write the results as a page, such as docs/benchmarks.md")
+    parser.add_argument(
+        "--profile", action="store_true", help="show where our own merged scan spends its time"
+    )
+    return parser.parse_args(arguments)
+
+
+def _say(text: str) -> None:
+    console.print(text, highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,120 @@
+"""Deterministic orders, five batches of changes to them, and the truth.
+
+Order number n has one key, customer, article and day for life; status, amount, quantity, note and time belong
+to one version of it. All are digits of md5, so the same row count gives the same rows on any machine.
+
+    orders      n in 0 .. rows, version 0
+    u1 .. u5    5 % of the rows each: half changes, half new orders
+                half of the changes hit the same orders in every batch, the others are new to change
+                2 % of the changes are late: older than what they would replace, so a reader must ignore them
+
+    <folder>/orders.parquet  u1.parquet .. u5.parquet
+    <folder>/truth/plain.parquet      the orders alone
+    <folder>/truth/merged.parquet     with the five batches applied
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+COLUMNS = ("order_id", "customer_id", "status", "amount", "quantity", "sku", "note", "updated_at", "dt")
+BATCHES = ("u1", "u2", "u3", "u4", "u5")
+LOOKUPS = 20
+
+PLAIN = "plain"
+MERGED = "merged"
+
+RECIPE = "orders 1"
+"""Changes with the data, so that a cache of older data is not used."""
+
+_MACROS = """
+CREATE MACRO draw(digest, first, choices) AS ('0x' || substr(digest, first, 7))::BIGINT % choices;
+CREATE MACRO june(day) AS '2026-06-' || lpad(day::VARCHAR, 2, '0');
+CREATE MACRO quiet_day(choice) AS june(CASE WHEN choice < 17 THEN choice + 1 ELSE choice + 2 END);
+CREATE MACRO day_of(digest) AS
+  CASE WHEN draw(digest, 1, 100) < 40 THEN june(18) ELSE quiet_day(draw(digest, 8, 19)) END;
+"""
+
+_DAY_MS = 86_400_000
+_FIRST_MS = 1_780_272_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Generated data in a folder."""
+
+    rows: int
+    folder: Path
+
+    @property
+    def stamp(self) -> str:
+        """What tells this data from other data."""
+        return json.dumps({"recipe": RECIPE, "rows": self.rows})
+
+    def batch(self, name: str) -> Path:
+        return self.folder / f"{name}.parquet"
+
+    def truth(self, table: str) -> Path:
+        return self.folder / "truth" / f"{table}.parquet"
+
+
+def make_orders(rows: int, folder: Path) -> Orders:
+    """Return the data for `rows` orders, generating it unless it is there."""
+    orders = Orders(rows, folder)
+    ready = folder / "ready.json"
+    if ready.exists() and ready.read_text() == orders.stamp:
+        return orders
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "truth").mkdir(parents=True)
+    with duckdb.connect() as connection:
+        connection.execute(_MACROS)
+        _copy(connection, _versions(f"SELECT range AS n FROM range({rows})", 0), orders.batch("orders"))
+        half = rows // 40
+        for number, name in enumerate(BATCHES, start=1):
+            changed = f"SELECT range AS n FROM range({rows}) WHERE range % 80 IN (0, {number})"
+            added = f"SELECT range AS n FROM range({rows + (number - 1) * half}, {rows + number * half})"
+            both = f"{_versions(changed, number, some_late=True)} UNION ALL {_versions(added, number)}"
+            _copy(connection, f"SELECT * FROM ({both}) ORDER BY order_id", orders.batch(name))
+        _copy(connection, f"FROM '{orders.batch('orders')}'", orders.truth("plain"))
+        _copy(connection, _merged(orders), orders.truth("merged"))
+    ready.write_text(orders.stamp)
+    return orders
+
+
+def _versions(numbers: str, version: int, *, some_late: bool = False) -> str:
+    """Select one version of each order whose number the query `numbers` gives."""
+    days_back = (
+        f"CASE WHEN draw(md5('late ' || now), 1, 50) = 0 THEN {2 * version} ELSE 0 END" if some_late else "0"
+    )
+    return f"""
+        SELECT 'o-' || left(md5('key ' || n), 16) AS order_id,
+               draw(always, 15, 200000) AS customer_id,
+               ['new', 'paid', 'packed', 'shipped', 'delivered', 'returned'][1 + draw(now, 1, 6)] AS status,
+               draw(now, 8, 1000000)::DOUBLE / 100 AS amount,
+               (1 + draw(now, 15, 20))::INTEGER AS quantity,
+               'sku-' || lpad(draw(always, 22, 20000)::VARCHAR, 8, '0') AS sku,
+               left(md5('note ' || now) || md5('more ' || now), 60) AS note,
+               {_FIRST_MS} + {_DAY_MS} * ({version} - {days_back}) + draw(now, 22, {_DAY_MS}) AS updated_at,
+               day_of(always) AS dt
+        FROM (SELECT n, md5('order ' || n) AS always, md5('version {version} of ' || n) AS now
+              FROM ({numbers}))"""
+
+
+def _merged(orders: Orders) -> str:
+    """Select the newest version of each order; of equal times the later batch counts."""
+    every = " UNION ALL ".join(
+        f"SELECT *, {number} AS batch FROM '{orders.batch(name)}'"
+        for number, name in enumerate(("orders", *BATCHES))
+    )
+    columns = ", ".join(COLUMNS)
+    newest = "row_number() OVER (PARTITION BY order_id ORDER BY updated_at DESC, batch DESC) = 1"
+    return f"SELECT {columns} FROM ({every}) QUALIFY {newest}"
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, query: str, target: Path) -> None:
+    connection.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")

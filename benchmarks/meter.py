@@ -1,0 +1,165 @@
+"""What a question costs: wall time, CPU of a process tree, its memory, and the CPU others took meanwhile.
+
+CPU time is the measure to compare by: on a busy machine wall time is mostly the neighbours'. A live process's
+time is read from its CPU clock, to the nanosecond; what its ended children took is in /proc, to the tick. A
+worker that ends between two readings moves from the one to the other, so nothing is lost.
+
+Memory is the sum of resident sets, sampled. Pages that forked Python workers share count once for each: it is
+an upper bound. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+SAMPLE_SECONDS = 0.5
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PROC = Path("/proc")
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    wall_s: float
+    cpu_s: float
+    """Of the process tree."""
+    others_cpu_s: float
+    """Of every other process but the meter's own."""
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metered(Generic[Answer]):
+    answer: Answer
+    cost: Cost
+
+
+def metered(root: int, question: Callable[[], Answer]) -> Metered[Answer]:
+    """Ask, and say what the tree below process `root` paid for the answer."""
+    sampler = _Sampler(root)
+    sampler.start()
+    before = _read_clocks(root)
+    start = time.perf_counter()
+    answer = question()
+    wall_s = time.perf_counter() - start
+    after = _read_clocks(root)
+    peak = sampler.stop()
+    own = after.tree_s - before.tree_s
+    meter = 0.0 if root == os.getpid() else after.meter_s - before.meter_s
+    others = max(0.0, after.machine_s - before.machine_s - own - meter)
+    return Metered(answer, Cost(wall_s, own, others, peak))
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    tree_s: float
+    meter_s: float
+    machine_s: float
+
+
+def _read_clocks(root: int) -> _Clocks:
+    return _Clocks(sum(map(_cpu_s, _tree(root))), time.process_time(), _machine_busy_s())
+
+
+class _Sampler(threading.Thread):
+    """Keeps the largest resident set seen."""
+
+    def __init__(self, root: int) -> None:
+        super().__init__(daemon=True)
+        self._root = root
+        self._ended = threading.Event()
+        self._peak = 0
+
+    def run(self) -> None:
+        while True:
+            self._peak = max(self._peak, sum(map(_rss_bytes, _resident(self._root))))
+            if self._ended.wait(SAMPLE_SECONDS):
+                return
+
+    def stop(self) -> int:
+        self._ended.set()
+        self.join()
+        return max(self._peak, sum(map(_rss_bytes, _resident(self._root))))
+
+
+def _tree(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for process, parent in _parents():
+        children.setdefault(parent, []).append(process)
+    found = [root]
+    for process in found:
+        found += children.get(process, [])
+    return found
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for entry in os.listdir(_PROC):  # noqa: PTH208 - a Path for every process, twice a second, is a cost of its own
+        if entry.isdigit():
+            fields = _stat_fields(int(entry))
+            if fields:
+                yield int(entry), int(fields[1])
+
+
+def _stat_fields(process: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat from the state on, or none if the process is gone."""
+    try:
+        return (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _cpu_s(process: int) -> float:
+    fields = _stat_fields(process)
+    if not fields:
+        return 0.0
+    ended_children = int(fields[13]) + int(fields[14])
+    try:
+        own = time.clock_gettime((~process << 3) | 2)  # how Linux numbers the CPU clock of a process
+    except OSError:  # a zombie has no clock any more
+        own = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+    return own + ended_children / _TICKS_PER_SECOND
+
+
+def _resident(root: int) -> list[int]:
+    """Return the tree without children that have not yet called exec.
+
+    Hadoop's local file system runs small programs, and such a child shows the JVM's heap as its own at first.
+    """
+    return [process for process in _tree(root) if process == root or not _is_half_born(process)]
+
+
+def _is_half_born(process: int) -> bool:
+    fields = _stat_fields(process)
+    if not fields:
+        return True
+    command = _command(process)
+    return b"java" in command.split(b"\0", 1)[0] and command == _command(int(fields[1]))
+
+
+def _command(process: int) -> bytes:
+    try:
+        return (_PROC / str(process) / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def _rss_bytes(process: int) -> int:
+    try:
+        return int((_PROC / str(process) / "statm").read_text().split()[1]) * _PAGE_BYTES
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _machine_busy_s() -> float:
+    with (_PROC / "stat").open() as stat:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, stat.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / _TICKS_PER_SECOND

@@ -1,0 +1,54 @@
+"""bucketlake in one process, without Spark: `Table.get` and `Table.to_arrow`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from benchmarks.data import COLUMNS
+from benchmarks.truth import aggregate_of, fingerprint_of
+from benchmarks.workers.base_files import THREADS
+from benchmarks.workers.pipe import serve
+from bucketlake import Table
+
+
+class BucketlakeAlone:
+    def start(self, driver_memory: str, folder: str) -> dict[str, str]:
+        pa.set_cpu_count(THREADS)
+        pa.set_io_thread_count(THREADS)
+        return {"pyarrow": pa.__version__}
+
+    def aggregate(self, table: str) -> list[list[Any]]:
+        rows = Table.open(table, buckets=4).to_arrow(columns=["status", "amount"])
+        with duckdb.connect() as connection:
+            connection.register("rows", rows)
+            return aggregate_of("rows", connection)
+
+    def materialise(self, table: str) -> None:
+        Table.open(table, buckets=4).to_arrow(columns=list(COLUMNS))
+
+    def fingerprint(self, table: str) -> list[int]:
+        rows = Table.open(table, buckets=4).to_arrow(columns=list(COLUMNS))
+        with duckdb.connect() as connection:
+            connection.register("rows", rows)
+            return fingerprint_of("rows", connection)
+
+    def lookups(self, table: str, keys: list[list[str]], with_partition: bool) -> list[list[Any]]:
+        timed = []
+        for order_id, dt in keys:
+            start = time.perf_counter()
+            partition = dt if with_partition else None
+            found = Table.open(table, buckets=4).get(order_id, partition=partition, columns=list(COLUMNS))
+            timed.append([(time.perf_counter() - start) * 1000, _plain(found)])
+        return timed
+
+
+def _plain(rows: pa.Table) -> list[list[Any]]:
+    return [list(row.values()) for row in rows.to_pylist()]
+
+
+if __name__ == "__main__":
+    serve(BucketlakeAlone())
