@@ -1,10 +1,10 @@
 """Keyed upserts into Apache Hudi tables from PySpark, without Hudi's jar.
 
-    from bucketlake import Table
+from bucketlake import Table
 
-    table = Table.open("/data/orders")
-    table.read(spark, columns=["order_id", "amount"], filters=[("dt", "=", "2026-06-18")])
-    table.get("o-0000000000000001")
+table = Table.open("/data/orders")
+table.read(spark, columns=["order_id", "amount"], filters=[("dt", "=", "2026-06-18")])
+table.get("o-0000000000000001")
 """
 
 from bucketlake.errors import (

@@ -8,8 +8,8 @@ from statistics import mean
 import pyarrow as pa
 
 from bucketlake.index import Index
-from bucketlake.layout import FileSlice, list_files, list_partitions, slices_of
-from bucketlake.state import TableState, commit_metadata, table_schema, view_for
+from bucketlake.layout import FileSlice, slices_of
+from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
 
 
@@ -108,8 +108,7 @@ class Layout:
 
 
 def layout(state: TableState, index: Index) -> Layout:
-    partitions = list_partitions(state.store, is_partitioned=bool(state.properties.partition_fields))
-    files = list_files(state.store, partitions)
+    files = files_of(state)
     view = view_for(state, (file for group in files.values() for file in group))
     return Layout(
         tuple(

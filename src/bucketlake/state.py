@@ -7,7 +7,6 @@ not follow the table, and two questions to it have one answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,11 +20,10 @@ from bucketlake.layout import (
     TimelineView,
     all_slices_of,
     history_needed,
-    list_files,
-    list_partitions,
+    list_table,
 )
 from bucketlake.schema import META_COLUMNS, avro_to_arrow
-from bucketlake.storage import Store
+from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
     WRITE_ACTIONS,
     Action,
@@ -43,7 +41,6 @@ from bucketlake.timeline import (
     shift_instant,
 )
 
-_BODIES_AT_ONCE = 16
 _LOAD_ATTEMPTS = 3
 _ONE_DAY_MS = 24 * 60 * 60 * 1000
 
@@ -75,6 +72,11 @@ def load_state(store: Store) -> TableState:
             continue
         return TableState(store, properties, timeline, view)
     raise AssertionError("the last attempt returns or raises")
+
+
+def files_of(state: TableState) -> dict[str, tuple[DataFile, ...]]:
+    """List the data files of every partition."""
+    return list_table(state.store, is_partitioned=bool(state.properties.partition_fields))
 
 
 def view_of(
@@ -192,15 +194,14 @@ def check_as_of(state: TableState, as_of: str) -> None:
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
     replacements = timeline.completed(Action.REPLACE_COMMIT)
     compactions = timeline.pending(Action.COMPACTION)
-    with ThreadPoolExecutor(_BODIES_AT_ONCE) as pool:
-        commits = pool.map(lambda instant: read_commit_metadata(store, instant), replacements)
-        plans = pool.map(lambda instant: read_compaction_plan(store, instant), compactions)
-        return view_of(
-            properties,
-            timeline,
-            {i.requested: body for i, body in zip(replacements, commits, strict=True)},
-            {i.requested: body for i, body in zip(compactions, plans, strict=True)},
-        )
+    commits = in_parallel(lambda instant: read_commit_metadata(store, instant), replacements)
+    plans = in_parallel(lambda instant: read_compaction_plan(store, instant), compactions)
+    return view_of(
+        properties,
+        timeline,
+        {i.requested: body for i, body in zip(replacements, commits, strict=True)},
+        {i.requested: body for i, body in zip(compactions, plans, strict=True)},
+    )
 
 
 def _holes_end(timeline: Timeline) -> str | None:
@@ -224,10 +225,9 @@ def _stored_schema(state: TableState, as_of: str | None) -> pa.Schema:
 
 
 def _schema_of_a_base_file(state: TableState) -> pa.Schema:
-    partitions = list_partitions(state.store, is_partitioned=bool(state.properties.partition_fields))
     bases = [
         file_slice.base_file
-        for partition, files in list_files(state.store, partitions).items()
+        for partition, files in files_of(state).items()
         for file_slice in all_slices_of(partition, files, view_for(state, files))
         if file_slice.base_file
     ]
@@ -291,6 +291,5 @@ def _in_range(time: str | None, begin: str | None, end: str | None) -> bool:
 def _with_metadata(
     state: TableState, found: Sequence[tuple[Instant, Instant | ArchivedInstant]]
 ) -> tuple[tuple[Instant, CommitMetadata], ...]:
-    with ThreadPoolExecutor(_BODIES_AT_ONCE) as pool:
-        bodies = pool.map(lambda pair: commit_metadata(state, pair[1]), found)
-        return tuple((instant, body) for (instant, _), body in zip(found, bodies, strict=True))
+    bodies = in_parallel(lambda pair: commit_metadata(state, pair[1]), found)
+    return tuple((instant, body) for (instant, _), body in zip(found, bodies, strict=True))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from judges.hudi_jvm import HudiJvm, JudgeError, options_for
+from judges.hudi_jvm import HudiJvm, JudgeError, JudgeMissing, options_for
 from judges.hudi_rs import hudi_rs_can_read, read_incremental, read_snapshot
 from judges.random_tables import Query, QueryKind, build, completed_instants, describe, seeds
 from judges.rows import (
@@ -136,6 +136,14 @@ def test_what_hudi_refuses_is_an_error_with_its_reason(hudi: HudiJvm, tmp_path: 
     with pytest.raises(JudgeError, match="selec"):
         hudi.sql("selec 1")
     assert hudi.sql("select 1 as one") == [{"one": 1}], "a refusal does not end the judge"
+
+
+def test_a_machine_without_the_judge_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BUCKETLAKE_JUDGE_PYTHON", str(tmp_path / "python"))
+    with pytest.raises(JudgeMissing, match="make setup"):
+        HudiJvm().ping()
 
 
 def test_a_static_method_of_java_can_be_asked(hudi: HudiJvm) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -118,7 +118,9 @@ def _start_spark() -> SparkSession:
     builder = SparkSession.builder.master("local[1]").appName("hudi-judge")
     for name, value in SPARK_SETTINGS.items():
         builder = builder.config(name, value)
-    builder = builder.config("spark.sql.warehouse.dir", tempfile.mkdtemp(prefix="hudi-judge-warehouse-"))
+    # The client starts us in a folder that it removes with everything in it.
+    builder = builder.config("spark.sql.warehouse.dir", str(Path("warehouse").absolute()))
+    builder = builder.config("spark.local.dir", str(Path("spark").absolute()))
     spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

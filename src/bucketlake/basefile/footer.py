@@ -12,9 +12,6 @@ import pyarrow.parquet as pq
 from bucketlake.errors import CorruptTableError
 from bucketlake.storage import LocalStore, Store, open_input
 
-MIN_RECORD_KEY = "hoodie_min_record_key"
-MAX_RECORD_KEY = "hoodie_max_record_key"
-
 
 @dataclass(frozen=True, slots=True)
 class Footer:
@@ -29,12 +26,6 @@ def read_footer(store: Store, path: str) -> Footer:
     """Read the footer of a base file; a file that has none raises `CorruptTableError`."""
     with open_parquet(store, path) as file:
         return Footer(file.metadata.num_rows, _pairs(file), file.schema_arrow)
-
-
-def footer_text(file: pq.ParquetFile, key: str) -> str | None:
-    """Read one of the footer's pairs, leaving the others, a large Bloom filter among them, alone."""
-    text = (file.metadata.metadata or {}).get(key.encode())
-    return None if text is None else text.decode(errors="replace")
 
 
 def _pairs(file: pq.ParquetFile) -> dict[str, str]:

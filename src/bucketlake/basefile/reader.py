@@ -1,9 +1,10 @@
 """The rows of a base file, all of them or those of a few keys.
 
-With keys, the file is opened up only as far as they lead: a file or row group
-whose smallest and largest key exclude them is not read; of the others the key
-column is read first, and the rest of a row group only if it has a hit. Hudi
-and parquet-mr record both ranges.
+With keys, the file is opened up only as far as they lead: a row group whose
+smallest and largest key exclude them is not read; of the others the key column
+is read first, and the rest of a row group only if it has a hit. Hudi keeps the
+file's range in the footer too, beside a Bloom filter of hundreds of kilobytes
+that comes along; the row groups' own ranges say the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bucketlake.basefile.footer import MAX_RECORD_KEY, MIN_RECORD_KEY, footer_text, open_parquet
+from bucketlake.basefile.footer import open_parquet
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import RECORD_KEY_COLUMN, align
 from bucketlake.storage import Store
@@ -50,7 +51,8 @@ def read_base_file(
 
 
 def _rows_of_keys(file: pq.ParquetFile, schema: pa.Schema, keys: pa.Array, path: str) -> Iterator[pa.Table]:
-    if RECORD_KEY_COLUMN not in file.schema_arrow.names:
+    columns = file.schema_arrow.names
+    if RECORD_KEY_COLUMN not in columns:
         raise CorruptTableError(
             path=path,
             found=f"no column {RECORD_KEY_COLUMN!r}",
@@ -58,10 +60,8 @@ def _rows_of_keys(file: pq.ParquetFile, schema: pa.Schema, keys: pa.Array, path:
             remedy="Read it without keys; a table that leaves its meta columns empty can't be searched.",
         )
     ordered = sorted(keys.drop_null().unique().to_pylist())
-    if not _may_hold(ordered, footer_text(file, MIN_RECORD_KEY), footer_text(file, MAX_RECORD_KEY)):
-        return
     wanted = pa.array(ordered, pa.string())
-    others = [name for name in _present(file, schema) if name != RECORD_KEY_COLUMN]
+    others = [name for name in schema.names if name in columns and name != RECORD_KEY_COLUMN]
     key_position = _leaf_position(file, RECORD_KEY_COLUMN)
     for group in range(file.metadata.num_row_groups):
         statistics = file.metadata.row_group(group).column(key_position).statistics
@@ -105,7 +105,8 @@ def _rows_at(
 
 
 def _present(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
-    return [name for name in schema.names if name in file.schema_arrow.names]
+    columns = frozenset(file.schema_arrow.names)
+    return [name for name in schema.names if name in columns]
 
 
 def _leaf_position(file: pq.ParquetFile, column: str) -> int:

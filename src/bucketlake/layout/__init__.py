@@ -1,7 +1,7 @@
 """Where a table's files are: names, listings, and the slices a reader may see."""
 
 from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
-from bucketlake.layout.listing import data_files_of, list_files, list_partitions, parse_data_file
+from bucketlake.layout.listing import data_files_of, list_files, list_table, parse_data_file
 from bucketlake.layout.view import (
     FileGroupId,
     TimelineView,
@@ -22,7 +22,7 @@ __all__ = [
     "data_files_of",
     "history_needed",
     "list_files",
-    "list_partitions",
+    "list_table",
     "parse_data_file",
     "read_optimized_slices_of",
     "slices_of",

@@ -9,7 +9,6 @@ except at the table's root.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.layout.file_slice import BaseFile, DataFile, LogFile
@@ -20,44 +19,40 @@ from bucketlake.layout.names import (
     parse_log_file_name,
     split_path,
 )
-from bucketlake.storage.store import FileStat, Listing, Store
-
-_FOLDERS_AT_ONCE = 16
+from bucketlake.storage import FileStat, Listing, Store, in_parallel
 
 
-def list_partitions(store: Store, *, is_partitioned: bool = True) -> tuple[str, ...]:
-    """Find every partition, sorted.
+def list_table(store: Store, *, is_partitioned: bool = True) -> dict[str, tuple[DataFile, ...]]:
+    """Find every partition, sorted, with the data files right in it, committed or not.
 
-    A table without partition fields is its root and nothing else. Hudi's readers do not ask such a root for
-    the metadata file, so neither do we: say `is_partitioned=False`.
+    One walk finds both: to know a partition is to list it. A table without partition fields is its root and
+    nothing else. Hudi's readers do not ask such a root for the metadata file, so neither do we: say
+    `is_partitioned=False`.
     """
     if not is_partitioned:
-        return ("",)
-    partitions: list[str] = []
+        return list_files(store, [""])
+    partitions: dict[str, tuple[DataFile, ...]] = {}
     to_visit = [""]
-    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
-        while to_visit:
-            listings = pool.map(store.list, to_visit)
-            deeper: list[str] = []
-            for folder, listing in zip(to_visit, listings, strict=True):
-                is_partition = _has_partition_metadata(listing)
-                if is_partition:
-                    partitions.append(folder)
-                if not is_partition or folder == "":
-                    deeper += [f for f in listing.folders if split_path(f)[1] != META_FOLDER]
-            to_visit = deeper
-    return tuple(sorted(partitions))
+    while to_visit:
+        listings = in_parallel(store.list, to_visit)
+        deeper: list[str] = []
+        for folder, listing in zip(to_visit, listings, strict=True):
+            is_partition = _has_partition_metadata(listing)
+            if is_partition:
+                partitions[folder] = data_files_of(listing.files)
+            if not is_partition or folder == "":
+                deeper += [f for f in listing.folders if split_path(f)[1] != META_FOLDER]
+        to_visit = deeper
+    return dict(sorted(partitions.items()))
 
 
 def list_files(store: Store, partitions: Iterable[str]) -> dict[str, tuple[DataFile, ...]]:
-    """List the data files right in each of `partitions`, committed or not; many folders at once."""
+    """List the data files right in each of these partitions; one that is not there has none."""
     wanted = list(partitions)
-    with ThreadPoolExecutor(_FOLDERS_AT_ONCE) as pool:
-        listings = pool.map(store.list, wanted)
-        return {
-            partition: data_files_of(listing.files)
-            for partition, listing in zip(wanted, listings, strict=True)
-        }
+    listings = in_parallel(store.list, wanted)
+    return {
+        partition: data_files_of(listing.files) for partition, listing in zip(wanted, listings, strict=True)
+    }
 
 
 def data_files_of(files: Iterable[FileStat]) -> tuple[DataFile, ...]:

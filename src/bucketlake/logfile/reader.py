@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
@@ -30,7 +31,7 @@ from bucketlake.logfile.avro_columns import decode_records
 from bucketlake.logfile.deletes import decode_deletes
 from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks
 from bucketlake.logfile.records import LogDeletes, LogRecords
-from bucketlake.schema import align, parse_avro
+from bucketlake.schema import RECORD_KEY_COLUMN, align, parse_avro
 from bucketlake.storage import Store, open_input
 
 _logger = logging.getLogger("bucketlake.logfile")
@@ -48,13 +49,15 @@ def read_log_files(
     up_to: str | None = None,
     instants: Container[str] | None = None,
     is_committed: Callable[[str], bool] | None = None,
+    keys: pa.Array | None = None,
 ) -> tuple[LogRecords | LogDeletes, ...]:
     """Read what the log files of a slice say, in the order in which it applies.
 
     `paths` come in the slice's order. Rows have the columns of `schema`, those of a partial update only the
     ones it holds. `table_schema` gives the types of the ordering fields. `up_to` is the last instant that
     counts, `instants` all that count; `is_committed` asks the timeline about a block's instant, as table
-    version 6 needs.
+    version 6 needs. With `keys`, only what is said of these record keys; a block that does not have them costs
+    no more than its key column.
 
     A torn block on a disk is what a dead writer leaves and is passed over, as Hudi does. An object store
     takes a file whole or not at all, so there it means lost data and raises `CorruptTableError`.
@@ -65,7 +68,8 @@ def read_log_files(
     ]
     whole = list(_whole_blocks(placed, may_be_torn=_writes_may_tear(store)))
     applied = _applied_blocks(whole, up_to=up_to, instants=instants, is_committed=is_committed)
-    return tuple(_decode(entry, schema, ordering_types) for entry in applied)
+    decoded = (_decode(entry, schema, ordering_types, keys) for entry in applied)
+    return tuple(log for log in decoded if log is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,43 +175,69 @@ def _applied_instants(by_instant: dict[str, list[_Placed]]) -> list[str]:
 
 
 def _decode(
-    entry: _Placed, schema: pa.Schema, ordering_types: Mapping[str, pa.DataType]
-) -> LogRecords | LogDeletes:
-    match entry.block.type:
-        case BlockType.AVRO_DATA:
-            batch = decode_records(
-                entry.block.content,
-                entry.header(HeaderKey.SCHEMA),
-                schema.names,
-                path=entry.path,
-                offset=entry.block.offset,
-            )
-            return _records(entry, pa.Table.from_batches([batch]), schema)
-        case BlockType.PARQUET_DATA:
-            return _records(entry, _read_parquet(entry, schema.names), schema)
-        case BlockType.DELETE:
-            keys, ordering, is_commit_time = decode_deletes(
-                entry.block.content,
-                ordering_types,
-                path=entry.path,
-                offset=entry.block.offset,
-                millis=_millisecond_fields(entry, ordering_types),
-            )
-            return LogDeletes(keys, ordering, is_commit_time, entry.instant)
-        case other:
-            raise UnsupportedError(
-                subject=f"the log block at byte {entry.block.offset} of {entry.path}",
-                found=f"of type {other.name}",
-                supported="blocks of Avro or Parquet records, and of deletes",
-                remedy="Compact the table with the engine that wrote it.",
-            )
+    entry: _Placed,
+    schema: pa.Schema,
+    ordering_types: Mapping[str, pa.DataType],
+    keys: pa.Array | None,
+) -> LogRecords | LogDeletes | None:
+    """Decode a block; None if it says nothing of `keys`."""
+    if keys is not None and not _may_mention(entry.block, keys):
+        return None
+    if entry.block.type in _READERS:
+        return _records(entry, schema, keys)
+    if entry.block.type is not BlockType.DELETE:
+        raise UnsupportedError(
+            subject=f"the log block at byte {entry.block.offset} of {entry.path}",
+            found=f"of type {entry.block.type.name}",
+            supported="blocks of Avro or Parquet records, and of deletes",
+            remedy="Compact the table with the engine that wrote it.",
+        )
+    deleted, ordering, is_commit_time = decode_deletes(
+        entry.block.content,
+        ordering_types,
+        path=entry.path,
+        offset=entry.block.offset,
+        millis=_millisecond_fields(entry, ordering_types),
+    )
+    if keys is not None:
+        found = pc.is_in(deleted, value_set=keys)
+        deleted, is_commit_time = deleted.filter(found), is_commit_time.filter(found)
+        ordering = None if ordering is None else ordering.filter(found)
+    return LogDeletes(deleted, ordering, is_commit_time, entry.instant)
 
 
-def _records(entry: _Placed, records: pa.Table, schema: pa.Schema) -> LogRecords:
+_KEYS_SEARCHED_MAX = 16
+
+
+def _may_mention(block: Block, keys: pa.Array) -> bool:
+    """Say whether a block can hold one of a few keys: Avro leaves text as it is, so it stands in the bytes."""
+    if block.type not in (BlockType.AVRO_DATA, BlockType.DELETE) or len(keys) > _KEYS_SEARCHED_MAX:
+        return True
+    content = bytes(block.content)
+    return any(key.encode() in content for key in keys.to_pylist())
+
+
+def _records(entry: _Placed, schema: pa.Schema, keys: pa.Array | None) -> LogRecords | None:
+    read = _READERS[entry.block.type]
+    found = None
+    if keys is not None:
+        found = pc.is_in(read(entry, [RECORD_KEY_COLUMN]).column(RECORD_KEY_COLUMN), value_set=keys)
+        if not pc.any(found).as_py():
+            return None
+    records = read(entry, schema.names)
+    if found is not None:
+        records = records.filter(found)
     is_partial = entry.block.header.get(HeaderKey.IS_PARTIAL, "").lower() == "true"
     if is_partial:
         schema = pa.schema([field for field in schema if field.name in records.column_names])
     return LogRecords(align(records, schema, path=entry.path), is_partial, entry.instant)
+
+
+def _read_avro(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
+    schema_json = entry.header(HeaderKey.SCHEMA)
+    block = entry.block
+    batch = decode_records(block.content, schema_json, wanted, path=entry.path, offset=block.offset)
+    return pa.Table.from_batches([batch])
 
 
 def _read_parquet(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
@@ -226,6 +256,12 @@ def _read_parquet(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
             expected="a whole Parquet file inside the block",
             remedy="Restore the file from a copy, or roll back the commit that wrote it.",
         ) from error
+
+
+_READERS: Mapping[BlockType, Callable[[_Placed, Sequence[str]], pa.Table]] = {
+    BlockType.AVRO_DATA: _read_avro,
+    BlockType.PARQUET_DATA: _read_parquet,
+}
 
 
 def _type_of(column: str, schema: pa.Schema) -> pa.DataType:

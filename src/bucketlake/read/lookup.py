@@ -7,7 +7,6 @@ left is a handful of slices, read here and now.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from bucketlake.keygen import KeyGenerator
 from bucketlake.read.filters import check_value
 from bucketlake.read.plan import ReadPlan
 from bucketlake.read.task import read_slice
+from bucketlake.storage import in_parallel
 
 Key = object
 """The value of the key column, or a mapping from key columns to values."""
@@ -55,9 +55,8 @@ def _scalar(value: object, field: str, schema: pa.Schema) -> pa.Scalar:
 def lookup(plan: ReadPlan, record_keys: Sequence[str]) -> pa.Table:
     """Read the rows with these record keys from the slices of a plan."""
     wanted = pa.array(record_keys, pa.string())
-    with ThreadPoolExecutor() as pool:
-        batches = pool.map(lambda s: list(read_slice(s, plan.context, record_keys=wanted)), plan.slices)
-        return pa.Table.from_batches([b for group in batches for b in group], plan.context.schema)
+    found = in_parallel(lambda s: list(read_slice(s, plan.context, record_keys=wanted)), plan.slices)
+    return pa.Table.from_batches([batch for batches in found for batch in batches], plan.context.schema)
 
 
 def read_all(plan: ReadPlan) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,6 @@ from bucketlake.layout import (
     DataFile,
     FileSlice,
     list_files,
-    list_partitions,
     parse_data_file,
     read_optimized_slices_of,
     slices_of,
@@ -27,7 +26,7 @@ from bucketlake.read.path_columns import path_columns_of
 from bucketlake.read.prune import hashed_pieces, prune_file_groups, prune_partitions
 from bucketlake.read.query import Query
 from bucketlake.read.task import ReadContext
-from bucketlake.state import TableState, check_as_of, instants_between, view_for
+from bucketlake.state import TableState, check_as_of, files_of, instants_between, view_for
 from bucketlake.storage import check_path
 
 FilesByPartition = Mapping[str, Sequence[DataFile]]
@@ -57,9 +56,9 @@ def plan_read(state: TableState, query: Query, index: Index) -> ReadPlan:
         newest = max(written.instants, default=None)
         found = _Found(len(written.files), files, newest, written.instants)
     else:
-        partitions = _partitions(state)
-        kept = prune_partitions(partitions, query.filters, keys=keys, schema=query.table_schema)
-        found = _Found(len(partitions), list_files(state.store, kept), query.as_of, None)
+        listed = files_of(state)
+        kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
+        found = _Found(len(listed), {partition: listed[partition] for partition in kept}, query.as_of, None)
     return _plan(state, query, index, keys, found, pieces)
 
 
@@ -67,14 +66,10 @@ def plan_lookup(
     state: TableState, query: Query, index: Index, record_keys: Sequence[str], *, partition: str | None
 ) -> ReadPlan:
     """Decide which slices can hold these record keys, in one partition or in all."""
-    partitions = _partitions(state) if partition is None else (partition,)
-    found = _Found(len(partitions), list_files(state.store, partitions), query.as_of, None)
+    files = files_of(state) if partition is None else list_files(state.store, [partition])
+    found = _Found(len(files), files, query.as_of, None)
     pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys)
     return _plan(state, query, index, KeyGenerator.from_properties(state.properties), found, pieces)
-
-
-def _partitions(state: TableState) -> tuple[str, ...]:
-    return list_partitions(state.store, is_partitioned=bool(state.properties.partition_fields))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ It lists nothing and decides nothing; all it needs is in its two arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bucketlake.basefile import read_base_file
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice, TimelineView
-from bucketlake.logfile import LogDeletes, LogRecords, read_log_files
+from bucketlake.logfile import read_log_files
 from bucketlake.merge import MergeRules, merge_slice
 from bucketlake.read.filters import Filter, apply_filters
 from bucketlake.read.path_columns import fill_path_columns
@@ -98,21 +98,6 @@ def _merged(
         up_to=context.up_to,
         instants=context.commit_times,
         is_committed=context.blocks_of.is_committed if context.blocks_of else None,
+        keys=record_keys,
     )
-    if record_keys is not None:
-        logs = tuple(_with_keys(log, record_keys) for log in logs)
     return merge_slice(base, logs, context.rules, schema)
-
-
-def _with_keys(log: LogRecords | LogDeletes, record_keys: pa.Array) -> LogRecords | LogDeletes:
-    if isinstance(log, LogRecords):
-        return replace(
-            log, records=log.records.filter(pc.is_in(log.records.column(KEY_COLUMN), value_set=record_keys))
-        )
-    found = pc.is_in(log.keys, value_set=record_keys)
-    return replace(
-        log,
-        keys=log.keys.filter(found),
-        ordering=None if log.ordering is None else log.ordering.filter(found),
-        is_commit_time=log.is_commit_time.filter(found),
-    )

@@ -6,9 +6,11 @@ objects.py  S3, Google Cloud Storage, Azure
 memory.py   a dict
 paths.py    which paths are safe
 open.py     from a uri to a store
+concurrent.py  many requests at once
 input.py    from a store's file to something pyarrow reads
 """
 
+from bucketlake.storage.concurrent import in_parallel
 from bucketlake.storage.input import open_input
 from bucketlake.storage.local import LocalStore
 from bucketlake.storage.memory import MemoryStore
@@ -25,6 +27,7 @@ __all__ = [
     "ObjectStore",
     "Store",
     "check_path",
+    "in_parallel",
     "open_input",
     "open_store",
 ]

@@ -23,10 +23,11 @@ PIECE_BYTES = 1 << 20
 def open_input(store: Store, path: str) -> pa.NativeFile:
     """Open a file for random access."""
     if isinstance(store, LocalStore):
-        stat = store.stat(path)
-        if stat.size_bytes == 0:  # nothing to map
-            return pa.BufferReader(b"")
-        return pa.memory_map(str(store.local_path(path)))
+        place = store.local_path(path)
+        try:
+            return pa.memory_map(str(place))
+        except OSError:  # nothing to map, or nothing there
+            return pa.BufferReader(store.read(path))
     stat = store.stat(path)
     if stat.size_bytes <= PIECE_BYTES:
         return pa.BufferReader(store.read(path))

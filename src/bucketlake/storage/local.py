@@ -69,8 +69,10 @@ class LocalStore:
     def local_path(self, path: str) -> Path:
         """Return where a file is on this machine, for readers that map or open it themselves."""
         check_path(path)
-        # Only the folder is resolved: writing and deleting act on the name, as rename and unlink do.
         location = self.root / path
+        if not self._passes_a_link(path):
+            return location
+        # Only the folder is resolved: writing and deleting act on the name, as rename and unlink do.
         place = self._resolve(location.parent, path) / location.name
         if place.is_symlink():
             self._resolve(place, path)
@@ -82,7 +84,10 @@ class LocalStore:
             check_path(folder)
         files: list[FileStat] = []
         folders: list[str] = []
-        pending = [_Visit(folder, self._resolve(self.root / folder, folder), None)]
+        place = self.root / folder
+        if folder and self._passes_a_link(folder):
+            place = self._resolve(place, folder)
+        pending = [_Visit(folder, place, None)]
         while pending:
             for found in self._scan(pending.pop()):
                 if isinstance(found, FileStat):
@@ -164,6 +169,15 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return  # Not even its folder is there.
 
+    def _passes_a_link(self, path: str) -> bool:
+        """Whether a name on the way from the root is a link; hardly ever, and then there is nothing to follow."""
+        place = str(self.root)
+        for name in path.split("/"):
+            place = f"{place}/{name}"
+            if os.path.islink(place):  # noqa: PTH114 - a Path per name costs more than the call
+                return True
+        return False
+
     def _resolve(self, location: Path, path: str) -> Path:
         """Follow every link on the way to `location`, and refuse to leave the root."""
         root = self.root.resolve()
@@ -187,10 +201,12 @@ class LocalStore:
         with entries:
             for entry in entries:
                 path = below(visit.path, entry.name)
-                if entry.is_symlink():
+                is_link = entry.is_symlink()
+                if is_link:
                     self._resolve(Path(entry.path), path)
                 if entry.is_dir():
-                    yield _Visit(path, Path(entry.path).resolve(), visit)
+                    place = Path(entry.path)
+                    yield _Visit(path, place.resolve() if is_link else place, visit)
                 elif not _is_hidden(entry.name):
                     try:
                         status = entry.stat()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,13 +26,12 @@ import pyarrow.parquet as pq
 
 from bucketlake.config import TableProperties
 from bucketlake.errors import CorruptTableError, UnsupportedError
-from bucketlake.storage import Store, open_input
+from bucketlake.storage import Store, in_parallel, open_input
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.metadata import CommitMetadata, decode_commit_metadata
 
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _FILE = re.compile(r"(?a:(\d+)_(\d+)_\d\.parquet)")
-_FILES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,9 +72,8 @@ def load_history(
             remedy="Ask for instants of the active timeline, or upgrade the table with Hudi.",
         )
     paths = [path for path in history_files(store, properties) if since is None or _last_of(path) >= since]
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        loaded = pool.map(lambda path: _instants_in(store, path), paths)
-        found = [archived for part in loaded for archived in part]
+    loaded = in_parallel(lambda path: _instants_in(store, path), paths)
+    found = [archived for part in loaded for archived in part]
     # A merged file and its parts are never both in a manifest, but a row twice would do no harm.
     by_identity = {(archived.requested, archived.action): archived for archived in found}
     return tuple(sorted(a for a in by_identity.values() if since is None or a.requested >= since))

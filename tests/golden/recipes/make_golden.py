@@ -14,7 +14,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,7 +249,7 @@ def mor_consistent(bench: Bench) -> None:
     name = "mor_consistent"
     options = options_for(name, table_type=MOR, more=CONSISTENT_OPTIONS)
 
-    def upsert(keys: range, label: str, ts: int) -> None:
+    def upsert(keys: Iterable[int], label: str, ts: int) -> None:
         bench.hudi.write(bench.path(name), rows(*[(n, f"n{n}{label}", ts, "p0") for n in keys]), options)
 
     def resize(operation: str, file_size_max: int) -> None:
@@ -264,6 +264,7 @@ def mor_consistent(bench: Bench) -> None:
     bench.keep(f"{name}_0_before", of=name)
     resize("schedule", 1000)
     upsert(range(1, 40, 7), "-during", 102)
+    upsert([100], "", 102)
     bench.keep(f"{name}_1_pending_split", of=name)
     resize("execute", 1000)
     bench.keep(f"{name}_2_after_split", of=name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bucketlake.errors import CorruptTableError
-from bucketlake.layout import BaseFile, LogFile, list_files, list_partitions, parse_data_file
+from bucketlake.layout import BaseFile, LogFile, list_files, list_table, parse_data_file
 from bucketlake.storage import LocalStore, MemoryStore
 
 MARK = ".hoodie_partition_metadata"
@@ -39,16 +39,16 @@ def store_with(*paths: str) -> MemoryStore:
 def test_a_folder_is_a_partition_if_a_file_in_it_says_so(
     paths: list[str], partitions: tuple[str, ...]
 ) -> None:
-    assert list_partitions(store_with(*paths)) == partitions
+    assert tuple(list_table(store_with(*paths))) == partitions
 
 
 def test_a_table_without_partitions_is_its_root() -> None:
-    assert list_partitions(store_with("p0/" + MARK), is_partitioned=False) == ("",)
+    assert tuple(list_table(store_with("p0/" + MARK), is_partitioned=False)) == ("",)
 
 
 def test_many_partitions_are_found() -> None:
     paths = [f"dt={day:03d}/hh={hour}/{MARK}" for day in range(100) for hour in range(3)]
-    assert len(list_partitions(store_with(*paths))) == 300
+    assert len(tuple(list_table(store_with(*paths)))) == 300
 
 
 def test_data_files_are_listed_and_others_passed_over() -> None:
@@ -86,7 +86,7 @@ def test_a_path_that_must_be_a_data_file_is_checked(path: str) -> None:
 
 def test_partitions_of_hudis_tables_are_found(golden_table: Callable[[str], Path]) -> None:
     def partitions(name: str) -> tuple[str, ...]:
-        return list_partitions(LocalStore(golden_table(name)))
+        return tuple(list_table(LocalStore(golden_table(name))))
 
     assert partitions("mor_v6") == ("p0", "p1")
     assert partitions("mor_nonpartitioned") == ("",)
