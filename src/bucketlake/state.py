@@ -194,8 +194,8 @@ def check_as_of(state: TableState, as_of: str) -> None:
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
     replacements = timeline.completed(Action.REPLACE_COMMIT)
     compactions = timeline.pending(Action.COMPACTION)
-    commits = in_parallel(lambda instant: read_commit_metadata(store, instant), replacements)
-    plans = in_parallel(lambda instant: read_compaction_plan(store, instant), compactions)
+    commits = in_parallel(lambda instant: read_commit_metadata(store, instant), replacements, store)
+    plans = in_parallel(lambda instant: read_compaction_plan(store, instant), compactions, store)
     return view_of(
         properties,
         timeline,
@@ -291,5 +291,5 @@ def _in_range(time: str | None, begin: str | None, end: str | None) -> bool:
 def _with_metadata(
     state: TableState, found: Sequence[tuple[Instant, Instant | ArchivedInstant]]
 ) -> tuple[tuple[Instant, CommitMetadata], ...]:
-    bodies = in_parallel(lambda pair: commit_metadata(state, pair[1]), found)
+    bodies = in_parallel(lambda pair: commit_metadata(state, pair[1]), found, state.store)
     return tuple((instant, body) for (instant, _), body in zip(found, bodies, strict=True))

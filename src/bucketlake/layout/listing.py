@@ -34,7 +34,7 @@ def list_table(store: Store, *, is_partitioned: bool = True) -> dict[str, tuple[
     partitions: dict[str, tuple[DataFile, ...]] = {}
     to_visit = [""]
     while to_visit:
-        listings = in_parallel(store.list, to_visit)
+        listings = in_parallel(store.list, to_visit, store)
         deeper: list[str] = []
         for folder, listing in zip(to_visit, listings, strict=True):
             is_partition = _has_partition_metadata(listing)
@@ -49,7 +49,7 @@ def list_table(store: Store, *, is_partitioned: bool = True) -> dict[str, tuple[
 def list_files(store: Store, partitions: Iterable[str]) -> dict[str, tuple[DataFile, ...]]:
     """List the data files right in each of these partitions; one that is not there has none."""
     wanted = list(partitions)
-    listings = in_parallel(store.list, wanted)
+    listings = in_parallel(store.list, wanted, store)
     return {
         partition: data_files_of(listing.files) for partition, listing in zip(wanted, listings, strict=True)
     }

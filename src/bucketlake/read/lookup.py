@@ -55,7 +55,10 @@ def _scalar(value: object, field: str, schema: pa.Schema) -> pa.Scalar:
 def lookup(plan: ReadPlan, record_keys: Sequence[str]) -> pa.Table:
     """Read the rows with these record keys from the slices of a plan."""
     wanted = pa.array(record_keys, pa.string())
-    found = in_parallel(lambda s: list(read_slice(s, plan.context, record_keys=wanted)), plan.slices)
+    context = plan.context
+    found = in_parallel(
+        lambda s: list(read_slice(s, context, record_keys=wanted)), plan.slices, context.store
+    )
     return pa.Table.from_batches([batch for batches in found for batch in batches], plan.context.schema)
 
 

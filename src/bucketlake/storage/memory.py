@@ -36,6 +36,10 @@ class MemoryStore:
     def uri(self) -> str:
         return f"memory://{self._name}"
 
+    @property
+    def requests_at_once(self) -> int:
+        return 1
+
     def __repr__(self) -> str:
         return f"MemoryStore({self._name!r})"
 

@@ -63,6 +63,10 @@ class ObjectStore:
         object.__setattr__(self, "uri", self.uri.rstrip("/"))
         object.__setattr__(self, "options", dict(self.options))
 
+    @property
+    def requests_at_once(self) -> int:
+        return 16
+
     def list(self, folder: str, *, recursive: bool = False) -> Listing:
         if folder:
             check_path(folder)

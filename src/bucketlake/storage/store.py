@@ -46,6 +46,10 @@ class Store(Protocol):
     def uri(self) -> str:
         """The root, as a person or another engine would write it."""
 
+    @property
+    def requests_at_once(self) -> int:
+        """How many requests it pays to have under way; 1 where there is nothing to wait for."""
+
     def list(self, folder: str, *, recursive: bool = False) -> Listing:
         """List a folder. A folder that is not there is an empty listing."""
 

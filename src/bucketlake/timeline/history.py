@@ -72,7 +72,7 @@ def load_history(
             remedy="Ask for instants of the active timeline, or upgrade the table with Hudi.",
         )
     paths = [path for path in history_files(store, properties) if since is None or _last_of(path) >= since]
-    loaded = in_parallel(lambda path: _instants_in(store, path), paths)
+    loaded = in_parallel(lambda path: _instants_in(store, path), paths, store)
     found = [archived for part in loaded for archived in part]
     # A merged file and its parts are never both in a manifest, but a row twice would do no harm.
     by_identity = {(archived.requested, archived.action): archived for archived in found}

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -249,8 +249,9 @@ def mor_consistent(bench: Bench) -> None:
     name = "mor_consistent"
     options = options_for(name, table_type=MOR, more=CONSISTENT_OPTIONS)
 
-    def upsert(keys: Iterable[int], label: str, ts: int) -> None:
-        bench.hudi.write(bench.path(name), rows(*[(n, f"n{n}{label}", ts, "p0") for n in keys]), options)
+    def upsert(keys: range, label: str, ts: int, *more: tuple[Any, ...]) -> None:
+        changed = [(n, f"n{n}{label}", ts, "p0") for n in keys]
+        bench.hudi.write(bench.path(name), rows(*changed, *more), options)
 
     def resize(operation: str, file_size_max: int) -> None:
         given = {**options, "hoodie.parquet.max.file.size": str(file_size_max)}
@@ -263,8 +264,7 @@ def mor_consistent(bench: Bench) -> None:
     upsert(range(0, 40, 5), "-u", 101)
     bench.keep(f"{name}_0_before", of=name)
     resize("schedule", 1000)
-    upsert(range(1, 40, 7), "-during", 102)
-    upsert([100], "", 102)
+    upsert(range(1, 40, 7), "-during", 102, (100, "n100", 102, "p0"))
     bench.keep(f"{name}_1_pending_split", of=name)
     resize("execute", 1000)
     bench.keep(f"{name}_2_after_split", of=name)

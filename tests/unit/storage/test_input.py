@@ -25,6 +25,10 @@ class CountingStore:
     def uri(self) -> str:
         return self.inner.uri
 
+    @property
+    def requests_at_once(self) -> int:
+        return self.inner.requests_at_once
+
     def list(self, folder: str, *, recursive: bool = False) -> Listing:
         return self.inner.list(folder, recursive=recursive)
 
