@@ -1,6 +1,6 @@
 """Open a table that Apache Hudi wrote, look into it, read it on Spark, fetch a key, verify every row.
 
-    make demo
+make demo
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def main() -> None:
             archive.extractall(folder, filter="data")
         path = str(Path(folder) / NAME)
 
-        say("A merge-on-read table that Hudi 1.2.0 wrote: base files, then updates, late rows and deletes in logs")
+        say(
+            "A merge-on-read table that Hudi 1.2.0 wrote: base files, then updates, late rows and deletes in logs"
+        )
         command("describe", path, "--buckets", "4")
         command("timeline", path)
         command("layout", path, "--buckets", "4")
@@ -77,7 +79,8 @@ def main() -> None:
         frame.drop(*[c for c in frame.columns if c.startswith("_hoodie")]).orderBy("id").show()
 
         say("The same by name, with a filter: only the files that can hold the row are read")
-        spark.read.format("bucketlake").option("buckets", "4").load(path).filter("id = 4").select("id", "name", "ts").show()
+        by_name = spark.read.format("bucketlake").option("buckets", "4").load(path)
+        by_name.filter("id = 4").select("id", "name", "ts").show()
 
         say("One key, without a Spark job")
         command("get", path, "1", "--buckets", "4", "--columns", "id,name,ts,dt")

@@ -28,10 +28,14 @@ def requirements() -> dict[str, dict[str, str]]:
 def shown() -> dict[str, list[str]]:
     """Return id -> the tests that show it."""
     found: dict[str, list[str]] = defaultdict(list)
-    for file in sorted([*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "src/bucketlake/testing").rglob("*.py")]):
+    for file in sorted(
+        [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "src/bucketlake/testing").rglob("*.py")]
+    ):
         for name, ids in _marks(ast.parse(file.read_text())):
             for requirement in ids:
-                found[requirement].append(f"{file.relative_to(ROOT)}::{name}" if name else f"{file.relative_to(ROOT)}")
+                found[requirement].append(
+                    f"{file.relative_to(ROOT)}::{name}" if name else f"{file.relative_to(ROOT)}"
+                )
     return found
 
 
@@ -71,7 +75,9 @@ def readme_with_table(readme: str) -> str:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--readme", action="store_true", help="write the table into README.md")
     if arguments.parse_args().readme:
         readme = ROOT / "README.md"

@@ -201,7 +201,7 @@ def test_hudi_rs_and_the_jvm_agree_on_the_past(hudi: HudiJvm, tmp_path: Path) ->
     )
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_hudi_makes_a_described_table_and_answers_every_query(
     hudi: HudiJvm, tmp_path: Path, seed: int
 ) -> None:
@@ -213,8 +213,9 @@ def test_hudi_makes_a_described_table_and_answers_every_query(
 
 
 def test_a_description_builds_the_same_rows_again(hudi: HudiJvm, tmp_path: Path) -> None:
-    description = describe(random.Random(5))
+    description = describe(random.Random(9))
     first, second = (build(hudi, description, tmp_path / name, snapshots=True) for name in ("a", "b"))
+    assert len(first.steps) == len(description.steps)
     for one, other in zip(first.steps, second.steps, strict=True):
         assert one.written == other.written
         assert_same_rows(one.snapshot, other.snapshot, without={*META_COLUMNS} - {*KEY_COLUMNS})

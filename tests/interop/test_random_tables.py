@@ -5,16 +5,14 @@ A failing seed is replayed with BUCKETLAKE_SEEDS=17, and a soak runs with BUCKET
 
 from __future__ import annotations
 
-import random
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from bucketlake import Table
-from judges.hudi_jvm import HudiJvm
-from judges.random_tables import BuiltTable, Query, QueryKind, build, describe, seeds
+from judges.random_tables import BuiltTable, Query, QueryKind, seeds
 from judges.rows import assert_same_rows, exact_rows
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.shows("S5", "C2")]
@@ -22,11 +20,14 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.shows("S5", "C
 
 @pytest.mark.parametrize("seed", seeds(default_count=8))
 def test_a_random_table_reads_as_hudi_reads_it(
-    seed: int, hudi: HudiJvm, spark: SparkSession, tmp_path: Path
+    seed: int, random_table: Callable[[int], BuiltTable], spark: SparkSession
 ) -> None:
-    built = build(hudi, describe(random.Random(seed)), tmp_path / "table")
+    built = random_table(seed)
     print(f"seed {seed}: {built.description}")
     table = Table.open(built.path)
+    if not built.instants:  # Hudi refused the very first write, and cannot read what is left; we can
+        assert table.to_arrow().num_rows == 0
+        return
     for query in built.queries():
         left_out = columns_hudi_garbles(built, query)
         found = table.to_arrow(**arguments(query))

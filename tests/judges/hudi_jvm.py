@@ -1,6 +1,6 @@
 """Apache Hudi 1.2.0 on the JVM, as a judge: it writes tables for us to read and reads every table as the truth.
 
-The judge needs Java and an interpreter with PySpark 3.5 (`make setup` creates `.venv-judge`; another one is
+The judge needs Java and an interpreter with PySpark 3.5 (`make setup-test` creates `.venv-judge`; another one is
 named by `BUCKETLAKE_JUDGE_PYTHON`). Spark fetches Hudi's bundle from Maven once and keeps it.
 
 One process serves a whole test run, because a JVM takes seconds to start and seconds more to become quick. It starts
@@ -183,7 +183,7 @@ def _judge_python() -> Path:
     if not python.exists():
         raise JudgeMissing(
             f"the JVM judge needs an interpreter with PySpark 3.5, and there is none at {python}. "
-            f"Run `make setup`, or name one with BUCKETLAKE_JUDGE_PYTHON."
+            f"Run `make setup-test`, or name one with BUCKETLAKE_JUDGE_PYTHON."
         )
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise JudgeMissing("the JVM judge needs Java 17, and there is neither `java` on PATH nor JAVA_HOME.")

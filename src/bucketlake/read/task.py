@@ -72,9 +72,6 @@ def read_slice(
             context.keys,
             are_dropped=context.path_columns_are_dropped,
         )
-        if context.commit_times is not None:
-            wanted = pa.array(sorted(context.commit_times), pa.string())
-            batch = batch.filter(pc.is_in(batch.column(COMMIT_TIME_COLUMN), value_set=wanted))
         batch = apply_filters(batch, context.filters)
         if batch.num_rows:
             yield batch.select(list(context.columns))
@@ -87,6 +84,8 @@ def _merged(
     base: Iterable[pa.RecordBatch] = ()
     if file_slice.base_file is not None:
         base = read_base_file(context.store, file_slice.base_file.path, schema, keys=record_keys)
+    if context.commit_times is not None:
+        base = _of_instants(base, context.commit_times)
     if not file_slice.log_files:
         return base
     logs = read_log_files(
@@ -101,3 +100,13 @@ def _merged(
         keys=record_keys,
     )
     return merge_slice(base, logs, context.rules, schema)
+
+
+def _of_instants(batches: Iterable[pa.RecordBatch], commit_times: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """Keep the rows these instants wrote.
+
+    Before merging, not after: a late change that loses to an older row is still a change, and Hudi reports it.
+    """
+    wanted = pa.array(sorted(commit_times), pa.string())
+    for batch in batches:
+        yield batch.filter(pc.is_in(batch.column(COMMIT_TIME_COLUMN), value_set=wanted))
