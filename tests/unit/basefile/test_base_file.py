@@ -89,11 +89,6 @@ def test_keys_are_found_far_into_a_row_group() -> None:
     assert read(store, KEYED, keys=pa.array(["k0001", "k39999"])).column("n").to_pylist() == [1, 39_999]
 
 
-def test_a_file_whose_footer_excludes_the_keys_is_not_read() -> None:
-    table = numbered(5).replace_schema_metadata({"hoodie_min_record_key": "m", "hoodie_max_record_key": "n"})
-    assert read(written(table), KEYED, keys=pa.array(["k0002"])).num_rows == 0
-
-
 def test_a_file_without_record_keys_can_not_be_searched() -> None:
     store = written(pa.table({"n": [1]}))
     with pytest.raises(CorruptTableError, match="_hoodie_record_key"):
