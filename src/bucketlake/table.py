@@ -52,8 +52,8 @@ class QueryArguments(TypedDict, total=False):
 class Table:
     """A Hudi table at a path: a folder, or an object store's prefix.
 
-        table = Table.open("/data/orders")
-        table.read(spark, columns=["id", "amount"], filters=[("dt", "=", "2026-06-18")])
+    table = Table.open("/data/orders")
+    table.read(spark, columns=["id", "amount"], filters=[("dt", "=", "2026-06-18")])
     """
 
     def __init__(

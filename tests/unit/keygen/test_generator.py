@@ -192,7 +192,13 @@ def test_a_timestamp_path_is_never_read_back() -> None:
 
 def test_types_on_which_writers_differ_are_not_certain() -> None:
     certain = [pa.string(), pa.int8(), pa.int64(), pa.bool_(), pa.date32()]
-    uncertain = [pa.float32(), pa.timestamp("us"), pa.timestamp("ms", "UTC"), pa.binary(), pa.decimal128(10, 2)]
+    uncertain = [
+        pa.float32(),
+        pa.timestamp("us"),
+        pa.timestamp("ms", "UTC"),
+        pa.binary(),
+        pa.decimal128(10, 2),
+    ]
     assert all(is_certain(data_type) for data_type in certain)
     assert not any(is_certain(data_type) for data_type in uncertain)
     assert not never_holds_a_comma(pa.string())
