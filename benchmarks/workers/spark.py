@@ -55,8 +55,8 @@ class SparkWorker(ABC):
         for name, value in {**SETTINGS, **places, **memory, **self.settings}.items():
             builder = builder.config(name, value)
         self._session = builder.getOrCreate()
-        java = self._session.sparkContext._jvm.java.lang.System.getProperty("java.version")  # type: ignore[union-attr]  # a classic session has one
-        return {"spark": self._session.version, "java": java}
+        java = self._session.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
+        return {"spark": self._session.version, "java": str(java[0]) if java else "unknown"}
 
     @abstractmethod
     def frame(self, table: str, columns: list[str]) -> DataFrame:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from bucketlake.errors import ConfigError, FilterError
 from bucketlake.read import Filter, Op, ReadPlan, pack_slices, parse_filters, read_slice
-from bucketlake.spark import ddl
+from bucketlake.spark import ddl, settle_worker
 from bucketlake.table import Table
 
 PARTITION_BYTES = 32 * 1024 * 1024
@@ -150,6 +150,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None:  # how Spark says that the plan is empty
             return
+        settle_worker()
         slices, context = partition.value
         for file_slice in slices:
             yield from read_slice(file_slice, context)

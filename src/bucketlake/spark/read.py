@@ -21,6 +21,7 @@ from bucketlake.keygen import NO_VALUE
 from bucketlake.layout import FileSlice
 from bucketlake.read import Filter, Op, ReadContext, ReadPlan, pack_slices, read_slice, values_of_path
 from bucketlake.spark.types import ddl, quoted
+from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import LocalStore
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _read_packs(
     batches: Iterable[pa.RecordBatch], *, packs: tuple[tuple[FileSlice, ...], ...], context: ReadContext
 ) -> Iterator[pa.RecordBatch]:
     """Read the packs whose numbers arrive: one number, one task."""
+    settle_worker()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for file_slice in packs[number]:
