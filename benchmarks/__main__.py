@@ -22,7 +22,7 @@ from benchmarks.tables import make_tables
 from benchmarks.truth import truths_about
 
 FOLDER = ROOT / "build" / "bench"
-ROWS_DEFAULT = 1_000_000
+ROWS_DEFAULT = (1_000_000, 4_000_000)
 
 WIDTH_MIN = 110
 """A line that wraps is better than a number that is cut off."""
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
     results: list[Result] = []
     versions: dict[str, dict[str, str]] = {}
     try:
-        for rows in options.rows or [ROWS_DEFAULT]:
+        for rows in options.rows or ROWS_DEFAULT:
             _say(f"{rows:,} orders")
             folder = FOLDER / str(rows)
             orders = make_orders(rows, folder / "data")
@@ -116,7 +116,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=sorted(CONTESTANTS), help="only this contestant")
     parser.add_argument("--warm-ups", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--driver-memory", default="8g", help="of every Spark driver")
+    parser.add_argument("--driver-memory", default="4g", help="of every Spark driver")
     parser.add_argument("--write", type=Path, help="write the results as a page, such as docs/benchmarks.md")
     parser.add_argument(
         "--profile", action="store_true", help="show where our own merged scan spends its time"

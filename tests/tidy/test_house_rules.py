@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -46,8 +47,6 @@ def test_every_module_says_what_it_is() -> None:
 
 def test_importing_bucketlake_imports_no_spark() -> None:
     code = "import sys, bucketlake; bucketlake.Table; sys.exit('pyspark' in sys.modules)"
-    import subprocess
-
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
