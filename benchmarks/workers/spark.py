@@ -55,7 +55,9 @@ class SparkWorker(ABC):
         for name, value in {**SETTINGS, **places, **memory, **self.settings}.items():
             builder = builder.config(name, value)
         self._session = builder.getOrCreate()
-        java = self._session.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").head()
+        java = self._session.sql(
+            "SELECT java_method('java.lang.System', 'getProperty', 'java.version')"
+        ).head()
         return {"spark": self._session.version, "java": str(java[0]) if java else "unknown"}
 
     @abstractmethod
