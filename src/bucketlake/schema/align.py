@@ -84,7 +84,7 @@ def _fit(
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([_fit(chunk, target, column, path) for chunk in values.chunks], type=target)
     if types.is_dictionary(values.type):
-        return _fit(values.dictionary_decode(), target, column, path)
+        return _fit(_decoded(values), target, column, path)
     source = values.type
     if types.is_struct(source) and types.is_struct(target):
         return _fit_struct(values, target, column, path)
@@ -109,6 +109,13 @@ def _fit(
             expected=f"values that fit {target}",
             remedy="The column's type was changed; check the values written before the change.",
         ) from error
+
+
+def _decoded(values: pa.DictionaryArray) -> pa.Array:
+    """Look dictionary values up. With no words there is no value, whatever indices lie hidden under a null struct."""
+    if len(values.dictionary) == 0:
+        return pa.nulls(len(values), values.type.value_type)
+    return values.dictionary_decode()
 
 
 def _fit_struct(values: pa.StructArray, target: pa.StructType, column: str, path: str) -> pa.Array:
