@@ -5,6 +5,7 @@ record by record, for people and for tests.
 """
 
 from bucketlake.merge.rules import MergeRules
-from bucketlake.merge.slice import merge_slice
+from bucketlake.merge.slice import SliceMerge, merge_slice
+from bucketlake.merge.winners import Winners, fold_logs
 
-__all__ = ["MergeRules", "merge_slice"]
+__all__ = ["MergeRules", "SliceMerge", "Winners", "fold_logs", "merge_slice"]

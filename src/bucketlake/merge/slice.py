@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bucketlake.logfile.records import LogDeletes, LogRecords
 from bucketlake.merge.rules import MergeRules
-from bucketlake.merge.winners import Indices, base_keys, fold_logs
+from bucketlake.merge.winners import Indices, Winners, base_keys, fold_logs
 
 
 def merge_slice(
@@ -29,28 +29,56 @@ def merge_slice(
     `base` has batches of `schema`, `logs` the blocks in the order they apply.
     Without logs the base passes through untouched: what a base file holds was
     merged before, and Hudi returns it even where a row says it is deleted.
-
-    If a key stands in the base twice, its log version meets the first of the
-    two and the second passes, as in Hudi.
     """
     logs = [log for log in logs if len(log.records if isinstance(log, LogRecords) else log.keys)]
     if not logs:
         yield from base
         return
-    winners = fold_logs(logs, rules, schema)
-    met = np.zeros(winners.keys.count, dtype=np.bool_)
-    pending = winners.is_record.copy()
-    for batch in base:
-        rows, numbers = winners.keys.match(base_keys(batch), met)
-        wins = winners.beat(batch, rows, numbers)
-        pending[numbers[~wins]] = False
-        rows, numbers = rows[wins], numbers[wins]
-        partial = winners.lacks_columns(numbers)
-        if partial.any():
-            pending[numbers[partial]] = False
-            yield winners.complete(batch, rows[partial], numbers[partial])
-        yield from _without(batch, rows)
-    yield from winners.rows(pending)
+    yield from SliceMerge(fold_logs(logs, rules, schema)).over(base)
+
+
+class SliceMerge:
+    """The winners of the logs on their way through a base file, and what became of them.
+
+    The counts are complete when `over` is exhausted.
+    """
+
+    def __init__(self, winners: Winners) -> None:
+        self._winners = winners
+        self.inserted = 0
+        """Winners whose key no base row has."""
+        self.updated = 0
+        """Base rows that a winner replaced."""
+        self.deleted = 0
+        """Base rows that a delete took away."""
+        self.outdated = 0
+        """Winners, deletes too, that lost to a base row."""
+
+    def over(self, base: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows.
+
+        If a key stands in the base twice, its log version meets the first of the
+        two and the second passes, as in Hudi.
+        """
+        winners = self._winners
+        met = np.zeros(winners.keys.count, dtype=np.bool_)
+        pending = winners.is_record.copy()
+        for batch in base:
+            rows, numbers = winners.keys.match(base_keys(batch), met)
+            wins = winners.beat(batch, rows, numbers)
+            self.outdated += len(wins) - int(wins.sum())
+            pending[numbers[~wins]] = False
+            rows, numbers = rows[wins], numbers[wins]
+            updates = int(winners.is_record[numbers].sum())
+            self.updated += updates
+            self.deleted += len(numbers) - updates
+            partial = winners.lacks_columns(numbers)
+            if partial.any():
+                pending[numbers[partial]] = False
+                yield winners.complete(batch, rows[partial], numbers[partial])
+            yield from _without(batch, rows)
+        self.inserted = int((winners.is_record & ~met).sum())
+        yield from winners.rows(pending)
 
 
 def _without(batch: pa.RecordBatch, rows: Indices) -> Iterator[pa.RecordBatch]:
