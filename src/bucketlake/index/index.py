@@ -50,6 +50,9 @@ class Index(Protocol):
         Null where it is not known, and for a null key.
         """
 
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+        """Return the `prefix_of` every key in this file group, None if no key can live there."""
+
     def file_groups(
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
     ) -> frozenset[str]:
@@ -81,6 +84,9 @@ class SimpleBuckets:
     def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
         return _locate_buckets(record_keys, self.hash_fields, self.count)
 
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
+        return _bucket_of_file(file_id, self.count)
+
     def file_groups(
         self,
         partition: str,  # noqa: ARG002 # the protocol's
@@ -111,6 +117,9 @@ class PartitionBuckets:
 
     def locate(self, partition: str, record_keys: Any) -> Any:
         return _locate_buckets(record_keys, self.hash_fields, self.rules.count_of(partition))
+
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+        return _bucket_of_file(file_id, self.rules.count_of(partition))
 
     def file_groups(
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
@@ -144,6 +153,10 @@ class ConsistentBuckets:
         return pa.DictionaryArray.from_arrays(
             pa.array(ring.nodes_of(hashes), mask=hashes < 0), pa.array(ring.prefixes, pa.string())
         )
+
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+        ring = self.rings.get(partition)
+        return None if ring is None else _prefix_among(file_id, frozenset(ring.prefixes))
 
     def file_groups(
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
@@ -179,6 +192,9 @@ class NoIndex:
     def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
         return _nowhere(record_keys)
 
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
+        return None
+
     def file_groups(
         self,
         partition: str,  # noqa: ARG002 # the protocol's
@@ -198,8 +214,10 @@ def verify(index: Index, partition: str, file_id: str, record_keys: Any) -> str 
     '2'
     """
     located = index.locate(partition, record_keys)
-    fits = pa.array([_begins(file_id, prefix.as_py()) for prefix in located.dictionary], pa.bool_())
-    offender = pc.index(fits.take(located.indices), False).as_py()
+    fits = [_begins(file_id, prefix) for prefix in located.dictionary.to_pylist()]
+    if all(fits):
+        return None
+    offender = pc.index(pa.array(fits, pa.bool_()).take(located.indices), False).as_py()
     return None if offender < 0 else str(record_keys[offender].as_py())
 
 
@@ -222,14 +240,19 @@ def _locate_buckets(record_keys: Any, hash_fields: Collection[str], count: int) 
     )
 
 
+def _bucket_of_file(file_id: str, count: int) -> str | None:
+    match = _BUCKET_FILE_ID.match(file_id)
+    return match[1] if match is not None and int(match[1]) < count else None
+
+
 def _bucket_groups(count: int, file_ids: Collection[str], pieces: Collection[Pieces]) -> frozenset[str]:
     every = frozenset(file_ids)
     bucket_by_group: dict[str, int] = {}
     for file_id in every:
-        match = _BUCKET_FILE_ID.match(file_id)
-        if match is None or int(match[1]) >= count:
+        prefix = _bucket_of_file(file_id, count)
+        if prefix is None:
             return every
-        bucket_by_group[file_id] = int(match[1])
+        bucket_by_group[file_id] = int(prefix)
     wanted = {bucket_of(piece, count) for piece in pieces}
     return frozenset(file_id for file_id, bucket in bucket_by_group.items() if bucket in wanted)
 

@@ -116,6 +116,15 @@ class IndexContract(ABC):
             ]
             assert verify(index, self.partition(), file_id, pa.array(own, pa.string())) is None
 
+    def test_a_file_group_is_known_by_the_prefix_its_keys_are_located_by(self) -> None:
+        index = self.index()
+        prefixes = set(index.locate(self.partition(), pa.array(KEYS)).to_pylist()) - {None}
+        for file_id in self.file_ids():
+            prefix = index.prefix_of_file(self.partition(), file_id)
+            owned = {one for one in prefixes if file_id.startswith(one)}
+            assert owned <= {prefix}
+        assert index.prefix_of_file(self.partition(), "8f3d1c2e-159a-4953-a3c4-b777b847ae7f-0") is None
+
     def test_an_index_travels_to_executors(self) -> None:
         index = self.index()
         travelled: Index = pickle.loads(pickle.dumps(index))
