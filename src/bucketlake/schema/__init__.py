@@ -2,7 +2,11 @@
 
 from bucketlake.schema.align import align
 from bucketlake.schema.avro import AvroKind, AvroNode, avro_to_arrow, parse_avro
+from bucketlake.schema.avro_writer import arrow_to_avro, storable
+from bucketlake.schema.evolve import evolve, fit_rows
+from bucketlake.schema.key_hash import key_hash_sum, key_hashes
 from bucketlake.schema.meta import META_COLUMNS, RECORD_KEY_COLUMN, with_meta_columns
+from bucketlake.schema.nulls import find_null_element
 
 __all__ = [
     "META_COLUMNS",
@@ -10,7 +14,14 @@ __all__ = [
     "AvroKind",
     "AvroNode",
     "align",
+    "arrow_to_avro",
     "avro_to_arrow",
+    "evolve",
+    "find_null_element",
+    "fit_rows",
+    "key_hash_sum",
+    "key_hashes",
     "parse_avro",
+    "storable",
     "with_meta_columns",
 ]
