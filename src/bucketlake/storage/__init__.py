@@ -8,6 +8,7 @@ paths.py    which paths are safe
 open.py     from a uri to a store
 concurrent.py  many requests at once
 input.py    from a store's file to something pyarrow reads
+spill.py    a file being written, in memory while it is small
 """
 
 from bucketlake.storage.concurrent import in_parallel
@@ -17,6 +18,7 @@ from bucketlake.storage.memory import MemoryStore
 from bucketlake.storage.objects import ObjectStore
 from bucketlake.storage.open import open_store
 from bucketlake.storage.paths import check_path
+from bucketlake.storage.spill import Spill
 from bucketlake.storage.store import FileStat, Listing, Store
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "LocalStore",
     "MemoryStore",
     "ObjectStore",
+    "Spill",
     "Store",
     "check_path",
     "in_parallel",

@@ -22,6 +22,9 @@ Hadoop keeps a checksum of `x` in `.x.crc` beside it and refuses to read an `x` 
 list these, remove them with what they describe, and remove them before we change it: without one, Hadoop
 reads unchecked.
 
+A folder that loses its last file is removed, and those above it, so that here too folders are only prefixes of
+files. A write that finds its folder removed under its hands makes it again.
+
 Symbolic links may lead anywhere inside the root; one that leads out is refused by every operation. The check
 comes before the use: it protects from what stands in a table, not from a program that swaps links while we
 run.
@@ -41,6 +44,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from typing import BinaryIO
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.storage.paths import below, check_path, unsafe
@@ -49,6 +53,7 @@ from bucketlake.storage.store import FileStat, Listing
 _TEMPORARY_PREFIX = ".bucketlake-"
 _TEMPORARY_SUFFIX = ".tmp"
 _COPY_CHUNK_BYTES = 1 << 20
+_FOLDER_ATTEMPTS = 100
 _PATH = attrgetter("path")
 
 
@@ -83,7 +88,7 @@ class LocalStore:
         return place
 
     def list(self, folder: str, *, recursive: bool = False) -> Listing:
-        """List a folder. One that lost its last file is still listed by the folder above it."""
+        """List a folder. One that somebody else has made and left empty is listed by the folder above it."""
         if folder:
             check_path(folder)
         files: list[FileStat] = []
@@ -127,7 +132,6 @@ class LocalStore:
 
     def put(self, path: str, data: bytes | Path) -> None:
         place = self.local_path(path)
-        _make_folder(place.parent)
         with _temporary_file(place.parent, data) as temporary, _locked(place.parent):
             _checksum_of(place).unlink(missing_ok=True)
             temporary.replace(place)
@@ -137,7 +141,6 @@ class LocalStore:
         place = self.local_path(path)
         if _exists(place):
             return False  # Nothing we could write would change that; spare the copy and the fsync.
-        _make_folder(place.parent)
         with _temporary_file(place.parent, data) as temporary:
             if not _exists(place):
                 # Left by a file that is gone; Hadoop would hold ours against it.
@@ -169,9 +172,19 @@ class LocalStore:
             with _locked(place.parent):
                 _checksum_of(place).unlink(missing_ok=True)
                 place.unlink(missing_ok=True)
+            self._remove_empty_folders(place.parent)
             _sync(place.parent)
         except (FileNotFoundError, NotADirectoryError):
             return  # Not even its folder is there.
+
+    def _remove_empty_folders(self, folder: Path) -> None:
+        while folder != self.root and folder.is_relative_to(self.root):
+            try:
+                folder.rmdir()
+            except OSError:
+                return  # Not empty, gone already, or a link.
+            folder = folder.parent
+            _sync(folder)
 
     def _passes_a_link(self, path: str) -> bool:
         """Whether a name on the way from the root is a link; hardly ever, and then there is nothing to follow."""
@@ -287,7 +300,7 @@ def _temporary_file(folder: Path, data: bytes | Path) -> Iterator[Path]:
     """Write `data` to a hidden file in `folder`, fsynced; it is gone at the end unless it was renamed."""
     temporary = folder / f"{_TEMPORARY_PREFIX}{secrets.token_hex(8)}{_TEMPORARY_SUFFIX}"
     try:
-        with temporary.open("xb") as file:
+        with _create(temporary) as file:
             if isinstance(data, Path):
                 with data.open("rb") as spill:
                     shutil.copyfileobj(spill, file, _COPY_CHUNK_BYTES)
@@ -300,6 +313,18 @@ def _temporary_file(folder: Path, data: bytes | Path) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _create(place: Path) -> BinaryIO:
+    """Open a new file, in a folder that is made if need be, again if it was empty and somebody removed it."""
+    for _ in range(_FOLDER_ATTEMPTS):
+        try:
+            _make_folder(place.parent)
+            return place.open("xb")
+        except (FileNotFoundError, FileExistsError):
+            continue
+    _make_folder(place.parent)
+    return place.open("xb")
 
 
 @contextmanager
@@ -327,7 +352,10 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return  # Somebody has deleted what we wrote, and the folder with it.
     try:
         os.fsync(handle)
     finally:

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -296,3 +297,36 @@ def test_files_are_readable_for_others_as_the_umask_says(store: LocalStore, root
     finally:
         os.umask(before)
     assert {(root / name).stat().st_mode & 0o777 for name in ("a", "b")} == {0o644}
+
+
+def test_a_folder_that_loses_its_last_file_is_gone(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for path in ("a/b/c/x", "a/b/y", "z"):
+        store.put(path, b"")
+    store.delete("a/b/c/x")
+    assert store.list("a/b").folders == ()
+    store.delete("a/b/y")
+    assert not (tmp_path / "a").exists()
+    store.delete("z")
+    assert tmp_path.exists(), "the root stays"
+
+
+def test_a_folder_that_is_removed_under_a_write_is_made_again(tmp_path: Path) -> None:
+    """One thread fills a folder and empties it, others write to it."""
+    store = LocalStore(tmp_path)
+    stop = Event()
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            store.put("a/b/passing", b"")
+            store.delete("a/b/passing")
+
+    with ThreadPoolExecutor(3) as pool:
+        passing = pool.submit(come_and_go)
+        written = [pool.submit(store.put_new, f"a/b/{n % 2}/{n}", b"x") for n in range(100)]
+        assert all(write.result() for write in written)
+        for n in range(100):
+            store.delete(f"a/b/{n % 2}/{n}")
+        stop.set()
+        passing.result()
+    assert store.list("", recursive=True).files == ()
