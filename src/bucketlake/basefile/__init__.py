@@ -1,6 +1,12 @@
-"""Base files: Parquet, one row per record key."""
+"""Base files: Parquet, one row per record key.
 
-from bucketlake.basefile.footer import Footer, read_footer
+reader.py     all rows, or those of a few keys
+writer.py     rows to a file     encodings.py  how each column is best laid out
+footer.py     what a file says about itself
+"""
+
+from bucketlake.basefile.footer import FileFacts, Footer, read_file_facts, read_footer
 from bucketlake.basefile.reader import read_base_file
+from bucketlake.basefile.writer import BaseFileWriter
 
-__all__ = ["Footer", "read_base_file", "read_footer"]
+__all__ = ["BaseFileWriter", "FileFacts", "Footer", "read_base_file", "read_file_facts", "read_footer"]

@@ -7,10 +7,80 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.errors import CorruptTableError
+from bucketlake.schema import key_hash_sum
 from bucketlake.storage import LocalStore, Store, open_input
+
+AVRO_SCHEMA_KEY = "parquet.avro.schema"
+MODEL_KEY = "writer.model.name"
+MIN_KEY_KEY = "hoodie_min_record_key"
+MAX_KEY_KEY = "hoodie_max_record_key"
+ROWS_KEY = "bucketlake.rows"
+KEY_HASH_SUM_KEY = "bucketlake.key_hash_sum"
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a footer of ours says of the rows in the file."""
+
+    rows: int
+    key_hash_sum: int
+    """Sum of the hashes of all record keys, modulo 2**64."""
+    min_key: str | None
+    """The least key by its UTF-8 bytes; None if there are no rows."""
+    max_key: str | None
+
+    @classmethod
+    def of_keys(cls, keys: pa.Array | pa.ChunkedArray) -> FileFacts:
+        """Count the rows that have these record keys."""
+        bounds = pc.min_max(keys)
+        return cls(
+            rows=len(keys),
+            key_hash_sum=key_hash_sum(keys),
+            min_key=bounds["min"].as_py(),
+            max_key=bounds["max"].as_py(),
+        )
+
+    def __add__(self, other: FileFacts) -> FileFacts:
+        """Say it of both files' rows together."""
+        # Code points and UTF-8 bytes have the same order.
+        keys = [key for key in (self.min_key, self.max_key, other.min_key, other.max_key) if key is not None]
+        return FileFacts(
+            rows=self.rows + other.rows,
+            key_hash_sum=(self.key_hash_sum + other.key_hash_sum) % 2**64,
+            min_key=min(keys, default=None),
+            max_key=max(keys, default=None),
+        )
+
+    def footer_pairs(self) -> dict[str, str]:
+        pairs = {ROWS_KEY: str(self.rows), KEY_HASH_SUM_KEY: str(self.key_hash_sum)}
+        if self.min_key is not None and self.max_key is not None:
+            pairs |= {MIN_KEY_KEY: self.min_key, MAX_KEY_KEY: self.max_key}
+        return pairs
+
+    @classmethod
+    def of_footer(cls, pairs: Mapping[str, str], *, path: str) -> FileFacts:
+        """Read them back; a footer that has none raises `CorruptTableError`."""
+        try:
+            return cls(
+                rows=int(pairs[ROWS_KEY]),
+                key_hash_sum=int(pairs[KEY_HASH_SUM_KEY]),
+                min_key=pairs.get(MIN_KEY_KEY),
+                max_key=pairs.get(MAX_KEY_KEY),
+            )
+        except (KeyError, ValueError) as error:
+            raise CorruptTableError(
+                path=path,
+                found="a footer that does not count rows and keys",
+                expected=f"{ROWS_KEY} and {KEY_HASH_SUM_KEY}, as bucketlake writes them",
+                remedy="Another writer has put a file under this name; roll back its commit.",
+            ) from error
+
+
+NO_ROWS = FileFacts(rows=0, key_hash_sum=0, min_key=None, max_key=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +96,11 @@ def read_footer(store: Store, path: str) -> Footer:
     """Read the footer of a base file; a file that has none raises `CorruptTableError`."""
     with open_parquet(store, path) as file:
         return Footer(file.metadata.num_rows, _pairs(file), file.schema_arrow)
+
+
+def read_file_facts(store: Store, path: str) -> FileFacts:
+    """Read what the footer of a base file that bucketlake wrote says of its rows."""
+    return FileFacts.of_footer(read_footer(store, path).metadata, path=path)
 
 
 def _pairs(file: pq.ParquetFile) -> dict[str, str]:

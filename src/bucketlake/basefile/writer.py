@@ -1,0 +1,156 @@
+"""A base file, written as its rows arrive.
+
+Rows are gathered to row groups: one for most files, several where one would
+take too much memory. What the footer says of them (how many there are, the sum
+of their key hashes, the least and the greatest key) is counted on the way, so
+that nobody has to read the file to know what is in it.
+
+A Parquet block of a log file is the image of such a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from bucketlake.basefile.encodings import Encodings, choose_encodings
+from bucketlake.basefile.footer import AVRO_SCHEMA_KEY, MODEL_KEY, NO_ROWS, FileFacts
+from bucketlake.schema import RECORD_KEY_COLUMN
+
+ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_BYTES = 128 << 20
+
+
+class Sink(Protocol):
+    """Where the bytes go: a `Spill`, or any binary file."""
+
+    def write(self, data: Any, /) -> Any: ...
+
+
+class BaseFileWriter:
+    """Writes batches of rows to `sink`; `finish` writes the footer and tells what it says.
+
+    Batches have the columns of `schema`, meta columns first; a text column may come dictionary-encoded, which
+    is the cheap form of one that has the same value in every row. `avro_schema` is the same schema in Avro.
+    `has_statistics` gives row groups the range of each column, for readers that skip.
+
+    >>> import io
+    >>> schema = pa.schema([(RECORD_KEY_COLUMN, pa.string()), ("n", pa.int32())])
+    >>> writer = BaseFileWriter(io.BytesIO(), schema, avro_schema="{}")
+    >>> writer.write(pa.record_batch([["b", "a"], pa.array([1, 2], pa.int32())], schema=schema))
+    >>> writer.finish({})
+    FileFacts(rows=2, key_hash_sum=5373902194024123894, min_key='a', max_key='b')
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        schema: pa.Schema,
+        *,
+        avro_schema: str,
+        compression: str = "zstd",
+        has_statistics: bool = True,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+    ) -> None:
+        self._sink = sink
+        self._schema = schema.remove_metadata()
+        self._avro_schema = avro_schema
+        self._compression = compression
+        self._has_statistics = has_statistics
+        self._group_rows_max = row_group_rows
+        self._group_bytes_max = row_group_bytes
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_rows = 0
+        self._gathered_bytes = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._facts = NO_ROWS
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows. The batch is kept until its row group is full."""
+        assert batch.schema.names == self._schema.names, "columns are written in the order of the schema"
+        start = 0
+        while start < batch.num_rows:
+            piece = batch.slice(start, self._group_rows_max - self._gathered_rows)
+            start += piece.num_rows
+            self._gathered.append(piece)
+            self._gathered_rows += piece.num_rows
+            self._gathered_bytes += piece.nbytes
+            if self._gathered_rows == self._group_rows_max or self._gathered_bytes >= self._group_bytes_max:
+                self._write_row_group()
+
+    def finish(self, extra: Mapping[str, str]) -> FileFacts:
+        """Write what is left, and the footer with `extra` in it."""
+        if self._gathered or self._writer is None:
+            self._write_row_group()
+        assert self._writer is not None
+        self._writer.add_key_value_metadata(
+            {
+                AVRO_SCHEMA_KEY: self._avro_schema,
+                MODEL_KEY: "avro",
+                **self._facts.footer_pairs(),
+                **extra,
+            }
+        )
+        self._writer.close()
+        return self._facts
+
+    def _write_row_group(self) -> None:
+        batches, self._gathered = self._gathered, []
+        rows, self._gathered_rows = self._gathered_rows, 0
+        self._gathered_bytes = 0
+        if self._writer is None:
+            self._writer = self._open(batches, rows)
+        if not rows:
+            return
+        table = pa.Table.from_arrays(
+            [
+                _as_written([batch.column(position) for batch in batches], field.type)
+                for position, field in enumerate(self._writer.schema)
+            ],
+            schema=self._writer.schema,
+        )
+        self._facts += FileFacts.of_keys(table.column(RECORD_KEY_COLUMN))
+        self._writer.write_table(table, row_group_size=rows)
+
+    def _open(self, batches: list[pa.RecordBatch], rows: int) -> pq.ParquetWriter:
+        schema = self._schema
+        encodings = Encodings((), ())
+        if rows:
+            schema = _with_dictionaries(self._schema, batches)
+            encodings = choose_encodings(schema, batches, rows, has_statistics=self._has_statistics)
+        return pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression=self._compression,
+            store_schema=False,
+            **encodings.options(),
+        )
+
+
+def _with_dictionaries(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Schema:
+    """Let text columns that come dictionary-encoded go into the writer so: Parquet has them as text."""
+    return pa.schema(
+        [
+            field.with_type(pa.dictionary(pa.int32(), field.type))
+            if any(types.is_dictionary(batch.column(position).type) for batch in batches)
+            else field
+            for position, field in enumerate(schema)
+        ]
+    )
+
+
+def _as_written(chunks: list[pa.Array], kind: pa.DataType) -> pa.ChunkedArray:
+    fitted = []
+    for chunk in chunks:
+        if chunk.type == kind:
+            fitted.append(chunk)
+        elif types.is_dictionary(kind) and not types.is_dictionary(chunk.type):
+            fitted.append(chunk.dictionary_encode().cast(kind))
+        else:
+            fitted.append(chunk.cast(kind))
+    return pa.chunked_array(fitted, kind)
