@@ -77,7 +77,7 @@ def _copy_bytes(  # type: ignore[no-untyped-def]  # numba infers
     return types.void(target, int64, source, int64, int64), build
 
 
-_copy: Any = intrinsic(_copy_bytes)
+copy_bytes: Any = intrinsic(_copy_bytes)
 
 
 @njit(nogil=True)
@@ -253,7 +253,7 @@ def run(  # type: ignore[no-untyped-def]
                     entry = totals[slot, ENTRIES]
                     start = totals[slot, BYTES]
                     if fill:
-                        _copy(arena8, slots[slot, DATA] + start, data, after, length)
+                        copy_bytes(arena8, slots[slot, DATA] + start, data, after, length)
                         arena32[(slots[slot, VALUES] >> 2) + entry + 1] = start + length
                     totals[slot, ENTRIES] = entry + 1
                     totals[slot, BYTES] = start + length
@@ -284,7 +284,7 @@ def run(  # type: ignore[no-untyped-def]
                 if slot >= 0:
                     entry = totals[slot, ENTRIES]
                     if fill:
-                        _copy(arena8, slots[slot, VALUES] + width * entry, data, position, width)
+                        copy_bytes(arena8, slots[slot, VALUES] + width * entry, data, position, width)
                     totals[slot, ENTRIES] = entry + 1
                 position += width
                 line += 1

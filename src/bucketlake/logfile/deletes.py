@@ -11,13 +11,18 @@ A delete counts as made by commit time, so that it wins over all that is older
 and loses to all that is newer, if its ordering value is null or the Int 0
 (`OrderingValues.isDefault` compares with Java's Integer 0). A Long 0, a
 Date 0 or an array of zeros is an ordinary value.
+
+We write what Hudi's readers can compare with a row's own value, which in Java
+is a Long for a timestamp and an Integer for a date: a TimestampMicros or Date
+wrapper would come back as an object of another class.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +31,8 @@ from pyarrow import types
 
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.logfile.avro_columns import decode_record
+from bucketlake.logfile.avro_encoder import Column, encode_columns
+from bucketlake.schema import AvroKind
 
 DELETE_BLOCK_VERSION = 3
 
@@ -34,7 +41,14 @@ def _wrapper(name: str, value: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": "value", "type": value}]}
 
 
-_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
+_HEADER = struct.Struct(">ii")
+_DECIMAL_DIGITS, _DECIMAL_SCALE = 30, 15
+_DECIMAL = {
+    "type": "bytes",
+    "logicalType": "decimal",
+    "precision": _DECIMAL_DIGITS,
+    "scale": _DECIMAL_SCALE,
+}
 _SCALARS = {
     "BooleanWrapper": "boolean",
     "IntWrapper": "int",
@@ -150,7 +164,7 @@ def delete_records(content: memoryview, *, path: str, offset: int = 0) -> pa.Str
     """Return the records of a delete block as they are: key, partition and the union of wrapped values."""
     if len(content) < 8:
         raise _corrupt(path, offset, f"a delete block of {len(content)} bytes")
-    version, length = struct.unpack_from(">ii", content)
+    version, length = _HEADER.unpack_from(content)
     if version != DELETE_BLOCK_VERSION:
         raise UnsupportedError(
             subject=f"the delete block at byte {offset} of {path}",
@@ -166,6 +180,111 @@ def delete_records(content: memoryview, *, path: str, offset: int = 0) -> pa.Str
         )
     batch = decode_record(content[8 : 8 + length], DELETE_LIST_SCHEMA, path=path, offset=offset + 8)
     return batch.column(0).values
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Keys to delete in a partition."""
+
+    keys: pa.Array
+    partition: str
+    ordering: pa.StructArray | None
+    """One field per ordering field; None for deletes by commit time. A null value deletes by commit time too."""
+
+
+def encode_deletes(deletes: Deletes) -> bytes:
+    """Return the content of a delete block.
+
+    >>> block = encode_deletes(Deletes(pa.array(["2"]), "p1", None))
+    >>> block.hex(" ")
+    '00 00 00 03 00 00 00 0b 02 02 02 32 02 04 70 31 04 00 00'
+    """
+    count = len(deletes.keys)
+    assert count and not deletes.keys.null_count, "a delete block is made of keys"
+    partition = deletes.partition.encode()
+    columns = [
+        Column(AvroKind.BYTES, deletes.keys.cast(pa.string()), value_branch=1),
+        Column.literal(_varint(1) + _varint(len(partition)) + partition),
+        *_ordering_columns(deletes.ordering),
+    ]
+    listed = encode_columns(columns, count, header=_varint(count), is_framed=False)
+    return b"".join((_HEADER.pack(DELETE_BLOCK_VERSION, len(listed) + 1), listed, b"\0"))
+
+
+def _ordering_columns(ordering: pa.StructArray | None) -> list[Column]:
+    if ordering is None or not ordering.type.num_fields:
+        return [Column.literal(_varint(_INT + 1) + _varint(0))]
+    values = [
+        _wrapped(column, field.name) for column, field in zip(ordering.flatten(), ordering.type, strict=True)
+    ]
+    if len(values) == 1:
+        return values
+    return [
+        Column.literal(_varint(_ARRAY + 1) + _varint(1) + _varint(len(values))),
+        *values,
+        Column.literal(_varint(0)),
+    ]
+
+
+def _wrapped(values: pa.Array, name: str) -> Column:
+    """Make the column of an ordering field: a wrapper is a branch of a union, and adds nothing else."""
+    kind = values.type
+    assert not types.is_timestamp(kind) or kind.unit == "us", "a table's timestamps are microseconds"
+    found = next((written for matches, *written in _WRITTEN_AS if matches(kind)), None)
+    if found is None:
+        raise UnsupportedError(
+            subject=f"ordering field {name!r}",
+            found=f"of type {kind}",
+            supported="deletes ordered by numbers, text, binary, booleans, dates and timestamps",
+            remedy="Order the table by a field of another type, or delete by key.",
+        )
+    wrapper, op, wire = found
+    try:
+        # Timestamps and dates are the numbers beneath them.
+        numbers = values.view(wire) if types.is_temporal(kind) else values.cast(wire)
+    except pa.ArrowInvalid as error:
+        raise UnsupportedError(
+            subject=f"ordering field {name!r}",
+            found=f"a {kind} that no delete can carry ({error})",
+            supported=f"values of up to {_DECIMAL_DIGITS} digits, {_DECIMAL_SCALE} of them fractions",
+            remedy="Delete by key, or order the table by a narrower decimal.",
+        ) from error
+    return Column(op, numbers, null_branch=0, value_branch=_SCALAR_NAMES.index(wrapper) + 1)
+
+
+# Which types go into which wrapper, as which kind of value.
+_WRITTEN_AS: tuple[tuple[Callable[[pa.DataType], bool], str, AvroKind, pa.DataType], ...] = (
+    (types.is_boolean, "BooleanWrapper", AvroKind.BOOLEAN, pa.bool_()),
+    (types.is_int64, "LongWrapper", AvroKind.LONG, pa.int64()),
+    (types.is_signed_integer, "IntWrapper", AvroKind.INT, pa.int32()),
+    (types.is_float32, "FloatWrapper", AvroKind.FLOAT, pa.float32()),
+    (types.is_float64, "DoubleWrapper", AvroKind.DOUBLE, pa.float64()),
+    (types.is_binary, "BytesWrapper", AvroKind.BYTES, pa.binary()),
+    (types.is_string, "StringWrapper", AvroKind.BYTES, pa.string()),
+    (types.is_date32, "IntWrapper", AvroKind.INT, pa.int32()),
+    (types.is_timestamp, "LongWrapper", AvroKind.LONG, pa.int64()),
+    (
+        types.is_decimal128,
+        "DecimalWrapper",
+        AvroKind.DECIMAL_BYTES,
+        pa.decimal128(_DECIMAL_DIGITS, _DECIMAL_SCALE),
+    ),
+)
+
+
+def _varint(number: int) -> bytes:
+    """Encode a number that is not negative, as Avro does.
+
+    >>> _varint(0), _varint(100)
+    (b'\\x00', b'\\xc8\\x01')
+    """
+    rest = number << 1
+    encoded = bytearray()
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
 
 
 def _elements(arrays: pa.ListArray, index: int) -> pa.StructArray:
