@@ -14,6 +14,7 @@ of a table without partitions.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -83,6 +84,24 @@ def render_log_file_name(name: LogFileName) -> str:
     return f".{name.file_id}_{name.instant}.log.{name.version}{token}{'.cdc' if name.is_cdc else ''}"
 
 
+WRITE_TOKEN = "1-0-1"
+"""The token in the names we write. It is the same for every attempt at a file, so that there is one name to win."""
+
+
+def new_file_id(prefix: str, *, partition: str, instant: str) -> str:
+    """Return the id of the file group that `instant` opens for a bucket, whose ids begin with `prefix`.
+
+    A function of the three, so that every attempt at the write agrees; and of the instant, so that an id that was
+    replaced is never used again. A prefix as long as a UUID, as a hash ring has them, is the whole id.
+
+    >>> new_file_id("00000003", partition="dt=1", instant="20240102030405678")
+    '00000003-ff71-0d29-e889-d4f94cde7ba6-0'
+    """
+    digest = hashlib.md5(f"{instant}/{partition}/{prefix}".encode(), usedforsecurity=False).hexdigest()
+    shaped = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
+    return f"{prefix}{shaped[len(prefix) :]}-0"
+
+
 def path_in_partition(partition: str, name: str) -> str:
     """Return the path of a file of a partition.
 
@@ -147,3 +166,33 @@ def parse_hashing_name(name: str) -> tuple[str, str] | None:
     """
     found = _HASHING_FILE.fullmatch(name)
     return (found[1], found[2]) if found else None
+
+
+TEMPORARY_FOLDER = ".hoodie/.temp"
+HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
+CLAIM_FOLDER = ".hoodie/.bucketlake/commits"
+"""Where writers agree on the outcome of instants, one file per number."""
+TIMELINE_KEEPER = ".hoodie/timeline/.keep"
+"""A file that is no instant: Hudi does not open a table whose timeline folder is not there."""
+
+_CLAIM_DIGITS = 20
+_MARKER = re.compile(r"(.+)\.marker\.(?:CREATE|MERGE|APPEND)")
+
+
+def claim_path(number: int) -> str:
+    return f"{CLAIM_FOLDER}/{number:0{_CLAIM_DIGITS}d}"
+
+
+def parse_claim_number(name: str) -> int | None:
+    """Read a file name of the claim folder; the mirror of `claim_path`."""
+    return int(name) if len(name) == _CLAIM_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def parse_marker(path: str) -> str | None:
+    """Return the data file that a marker stands for, both relative to their folders; None if it is no marker.
+
+    >>> parse_marker("dt=1/a_1-0-1_20240102.parquet.marker.CREATE")
+    'dt=1/a_1-0-1_20240102.parquet'
+    """
+    found = _MARKER.fullmatch(path)
+    return found[1] if found else None

@@ -1,7 +1,19 @@
 """What happened to a table, in order: instants, their bodies, their archive, and the clock."""
 
 from bucketlake.timeline.active import Timeline, load_timeline, timeline_of
-from bucketlake.timeline.clock import Clock, instant_time_of, parse_instant_time, shift_instant
+from bucketlake.timeline.bodies import (
+    encode_commit_metadata,
+    encode_requested_replace,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from bucketlake.timeline.clock import (
+    Clock,
+    instant_time_of,
+    parse_instant_time,
+    process_clock,
+    shift_instant,
+)
 from bucketlake.timeline.history import (
     ArchivedInstant,
     history_files,
@@ -20,6 +32,7 @@ from bucketlake.timeline.instant import (
     render_instant_name,
 )
 from bucketlake.timeline.metadata import (
+    SCHEMA_KEY,
     CleanMetadata,
     ClusteringGroup,
     ClusteringSlice,
@@ -30,6 +43,7 @@ from bucketlake.timeline.metadata import (
     RequestedReplace,
     RestoreMetadata,
     RollbackMetadata,
+    RollbackPlan,
     SavepointMetadata,
     WriteStat,
     decode_body,
@@ -43,11 +57,20 @@ from bucketlake.timeline.metadata import (
     read_requested_replace,
     read_restore_metadata,
     read_rollback_metadata,
+    read_rollback_plan,
     read_savepoint_metadata,
     requested_path,
 )
+from bucketlake.timeline.publish import (
+    delete_pending,
+    instant_path,
+    publish,
+    write_inflight,
+    write_requested,
+)
 
 __all__ = [
+    "SCHEMA_KEY",
     "WRITE_ACTIONS",
     "Action",
     "ArchivedInstant",
@@ -64,18 +87,27 @@ __all__ = [
     "RequestedReplace",
     "RestoreMetadata",
     "RollbackMetadata",
+    "RollbackPlan",
     "SavepointMetadata",
     "State",
     "Timeline",
     "WriteStat",
     "decode_body",
     "decode_commit_metadata",
+    "delete_pending",
+    "encode_commit_metadata",
+    "encode_requested_replace",
+    "encode_rollback_metadata",
+    "encode_rollback_plan",
     "history_files",
+    "instant_path",
     "instant_time_of",
     "load_history",
     "load_timeline",
     "parse_instant_name",
     "parse_instant_time",
+    "process_clock",
+    "publish",
     "read_archived_body",
     "read_archived_commit",
     "read_archived_plan",
@@ -88,9 +120,12 @@ __all__ = [
     "read_requested_replace",
     "read_restore_metadata",
     "read_rollback_metadata",
+    "read_rollback_plan",
     "read_savepoint_metadata",
     "render_instant_name",
     "requested_path",
     "shift_instant",
     "timeline_of",
+    "write_inflight",
+    "write_requested",
 ]

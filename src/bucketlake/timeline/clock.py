@@ -94,9 +94,13 @@ class Clock:
 
     def __init__(self, timezone: TimelineTimezone, *, now_ms: Callable[[], int] | None = None) -> None:
         self._timezone = timezone
-        self._now_ms = now_ms or _system_ms
+        self._now_ms = now_ms or system_ms
         self._last = ""
         self._lock = Lock()
+
+    def now_ms(self) -> int:
+        """Return the present, in milliseconds since the epoch."""
+        return self._now_ms()
 
     def next_instant(self, *, after: str = "") -> str:
         """Return the present as an instant time, or the millisecond after `after` or after our last one."""
@@ -109,7 +113,18 @@ class Clock:
             return self._last
 
 
-def _system_ms() -> int:
+def process_clock(timezone: TimelineTimezone) -> Clock:
+    """Return this process's clock for tables of a zone: all its writers share it, so no two draw one time."""
+    with _CLOCKS_LOCK:
+        return _CLOCKS.setdefault(timezone, Clock(timezone))
+
+
+_CLOCKS: dict[TimelineTimezone, Clock] = {}
+_CLOCKS_LOCK = Lock()
+
+
+def system_ms() -> int:
+    """Return what this machine takes for the present, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 

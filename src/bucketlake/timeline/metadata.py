@@ -37,7 +37,7 @@ class WriteStat:
     path: str
     """The file it wrote, relative to the table's root."""
     previous_instant: str | None
-    """The base instant it built on; None for a new file group."""
+    """The base instant it built on; None for a new file group. Hudi gives a log file its own instant."""
     written: int
     """Records in the file: for a base file all of them, for a log file those of this commit."""
     inserted: int
@@ -48,6 +48,10 @@ class WriteStat:
     size_bytes: int
     log_files: tuple[str, ...] = ()
     """Names, not paths; empty for a base file."""
+    log_version: int = 1
+    """The number in the log file's name; of no meaning for a base file."""
+    previous_base_file: str | None = None
+    """The name of the base file that this one was merged from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,18 @@ class CleanMetadata:
     files_deleted: int
     deleted: Mapping[str, tuple[str, ...]]
     """Partition -> file names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackPlan:
+    """What a rollback is to take back."""
+
+    target: str
+    """The requested time of the instant to roll back."""
+    action: Action
+    """Its action, as its requested file names it."""
+    files: Mapping[str, tuple[str, ...]]
+    """Partition -> names of the data files to delete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +289,22 @@ def read_clean_metadata(store: Store, instant: Instant) -> CleanMetadata:
     )
 
 
+def read_rollback_plan(store: Store, instant: Instant) -> RollbackPlan:
+    """Read what a rollback, pending or completed, was planned to do. Paths are cut down to names."""
+    path = requested_path(instant)
+    body = _Body(_not_empty(store.read(path), path), path)
+    target = body.record("instantToRollback")
+    files: dict[str, tuple[str, ...]] = {}
+    for request in body.records("RollbackRequests"):
+        partition = request.text("partitionPath") or ""
+        names = tuple(file.rpartition("/")[2] for file in request.list("filesToBeDeleted"))
+        files[partition] = files.get(partition, ()) + names
+    action = target.required("action")
+    if action not in frozenset(Action):
+        raise _corrupt(path, f"a rollback of the action {action!r}")
+    return RollbackPlan(target=target.required("commitTime"), action=Action(action), files=files)
+
+
 def read_rollback_metadata(store: Store, instant: Instant) -> RollbackMetadata:
     body = _Body(read_body(store, instant), instant.path)
     return RollbackMetadata(
@@ -373,6 +405,8 @@ def _write_stat(stat: _Body, partition: str) -> WriteStat:
         written_bytes=stat.number("totalWriteBytes"),
         size_bytes=stat.number("fileSizeInBytes"),
         log_files=stat.list("logFiles"),
+        log_version=stat.number("logVersion") or 1,
+        previous_base_file=stat.text("prevBaseFile"),
     )
 
 
