@@ -4,11 +4,18 @@
       ConfigError            the caller can fix it by changing a path, an option or a value
         NotATableError         nothing at this path says it is a Hudi table
         FilterError            a filter or key does not fit the table's columns
+        SchemaError            the rows' columns do not fit the table's
+        TableExistsError       a table is to be created where one is
+        LayoutMismatchError    another bucket count, hash field or key encoding than the table's
       CorruptTableError      the bytes on disk break the format; `path` names the file
         UnsafePathError        a path leads out of the table
       UnsupportedError       a valid table that uses a feature we do not have
+      ProofError             what was written is not what was given; nothing of it is visible
+      ConflictError          another writer was in the way; nothing of ours is visible
+        ConcurrentWriteError   found when a write begins: another one is under way
+        CommitConflictError    found when it commits: another one was faster
 
-Catch the three middle names; the leaves exist so that a test can be exact.
+Catch the middle names; the leaves exist so that a test can be exact.
 A message says what was found, what was expected, and what to do next.
 """
 
@@ -36,6 +43,27 @@ class FilterError(ConfigError):
     """A filter or key does not fit the table's columns."""
 
 
+class SchemaError(ConfigError):
+    """The rows' columns do not fit the table's."""
+
+
+class TableExistsError(ConfigError):
+    """A table is to be created where one is."""
+
+    def __init__(self, *, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"{path!r} is a Hudi table already. Open it with Table.open, or choose another folder; nothing was written."
+        )
+
+
+class LayoutMismatchError(ConfigError):
+    """Another bucket count, hash field or key encoding than the table's.
+
+    Writing by it would put keys that the table has into new file groups, as duplicates.
+    """
+
+
 class CorruptTableError(BucketlakeError):
     """The bytes on disk break the format."""
 
@@ -57,3 +85,19 @@ class UnsupportedError(BucketlakeError):
         self.subject = subject
         self.found = found
         super().__init__(f"{subject} is {found}, and bucketlake supports {supported}. {remedy}")
+
+
+class ProofError(BucketlakeError):
+    """What was written is not what was given; nothing of it is visible."""
+
+
+class ConflictError(BucketlakeError):
+    """Another writer was in the way; nothing of ours is visible."""
+
+
+class ConcurrentWriteError(ConflictError):
+    """Another write is under way, found when ours began."""
+
+
+class CommitConflictError(ConflictError):
+    """Another write was faster, found when ours was to commit."""
