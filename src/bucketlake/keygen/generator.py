@@ -32,6 +32,9 @@ NULL_PIECE = "__null__"
 EMPTY_PIECE = "__empty__"
 """How a null and an empty text stand in a record key of several fields."""
 
+_FOLDER_BYTES_MAX = 255
+"""What file systems take for one name."""
+
 _LOGICAL_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _SUPPORTED = (
     KeyGeneratorType.SIMPLE,
@@ -175,6 +178,26 @@ class KeyGenerator:
         columns = [self._path_values(field, table) for field in self.partition_fields]
         return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "/")
 
+    def check_partition_path(self, path: str) -> None:
+        """Refuse a partition path that is no safe folder name, or that a reader would take for another's.
+
+        A value with a slash makes folders that look like those of two columns; `..`, control characters and names
+        that begin with a dot lead out of the table, or into what belongs to it. Hudi on the JVM takes a colon for
+        the end of a URI's scheme, and cannot read a table that has one in a path. It undoes escapes whether or not
+        the table makes them, and takes what is before a `=` for a column's name: the value would read as another.
+        """
+        dates_or_patterns = any(field.slashes_dates or field.is_timestamp for field in self.partition_fields)
+        parts = path.split("/") if self.partition_fields else []
+        fault = next((fault for part in parts if (fault := self._fault_of(part)) is not None), None)
+        if fault is None and not dates_or_patterns and len(parts) != len(self.partition_fields):
+            fault = "holds a slash"
+        if fault is not None:
+            names = ", ".join(repr(field.name) for field in self.partition_fields)
+            raise ConfigError(
+                f"the values of {names} make the partition path {path!r}, which {fault}. Clean the values, or make the "
+                f"table with url_encode=True, which escapes slashes, colons, backslashes and control characters."
+            )
+
     def partition_values(self, path: str) -> Mapping[str, str | None] | None:
         """Return the texts of the partition columns that a path was made from, None if that can't be told.
 
@@ -204,6 +227,25 @@ class KeyGenerator:
                 return None
             values[field.name] = None if text == NO_VALUE else text
         return values
+
+    def _fault_of(self, folder: str) -> str | None:
+        if not folder:
+            return "has a part without a name"
+        if folder.startswith("."):
+            return "has a part that begins with a dot"
+        if any(ord(character) < 0x20 or ord(character) == 0x7F for character in folder):
+            return "holds a control character"
+        if ":" in folder:
+            return "holds a colon, at which Hudi stops reading the table"
+        if "\\" in folder:
+            return "holds a backslash"
+        if not self.url_encode and unescape(folder) != folder:
+            return "holds a % with two digits after it, which Hudi reads as an escaped character"
+        if not self.url_encode and not self.hive_style and "=" in folder:
+            return "holds an equals sign, before which Hudi expects a column's name"
+        if len(folder.encode()) > _FOLDER_BYTES_MAX:
+            return f"has a part of more than {_FOLDER_BYTES_MAX} bytes"
+        return None
 
     def _joined(self, texts: Sequence[str | None]) -> str:
         if not self.encodes_field_names:

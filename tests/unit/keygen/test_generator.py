@@ -190,6 +190,49 @@ def test_a_timestamp_path_is_never_read_back() -> None:
     assert made.partition_values("2024") is None
 
 
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ("a/b", "slash"),
+        ("..", "dot"),
+        (".hoodie", "dot"),
+        ("a\nb", "control character"),
+        ("a:b", "colon"),
+        ("a\\b", "backslash"),
+        ("%41", "escaped character"),
+        ("dt=1", "equals sign"),
+        ("x" * 256, "255 bytes"),
+    ],
+)
+def test_a_partition_value_that_no_folder_or_no_other_reader_can_hold_is_refused(
+    value: str, fault: str
+) -> None:
+    made = generator(fields=("city",))
+    with pytest.raises(ConfigError, match=fault):
+        made.check_partition_path(made.partition_path_of({"city": value}))
+
+
+@pytest.mark.parametrize("value", ["a/b", "a\nb", "a:b", "a\\b", "%41", "dt=1", "a*b", "[a]", "?"])
+def test_url_encoding_makes_a_path_of_any_value(value: str) -> None:
+    made = generator(fields=("city",), url_encode=True)
+    path = made.partition_path_of({"city": value})
+    made.check_partition_path(path)
+    assert made.partition_values(path) == {"city": value}
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a b", " ", "é", "日本", "\N{WATER WAVE}", "100%", "a*b", "[a]", "?", "_a", "{a,b}"]
+)
+def test_other_values_make_a_path_as_they_are(value: str) -> None:
+    made = generator(fields=("city",))
+    made.check_partition_path(made.partition_path_of({"city": value}))
+
+
+def test_an_equals_sign_may_stand_behind_the_name_of_a_column() -> None:
+    made = generator(fields=("city",), hive_style=True)
+    made.check_partition_path(made.partition_path_of({"city": "a=b"}))
+
+
 def test_types_on_which_writers_differ_are_not_certain() -> None:
     certain = [pa.string(), pa.int8(), pa.int64(), pa.bool_(), pa.date32()]
     uncertain = [
