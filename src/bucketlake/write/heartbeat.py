@@ -1,0 +1,112 @@
+"""Heartbeats: how others tell a writer that is at work from one that died.
+
+    .hoodie/.heartbeat/<instant>    an empty file; its modification time is the last beat
+
+The rule is Hudi's, for writers of its lazy policy: a pending write whose file is missing, or has not been touched
+for two minutes, is dead, and may be rolled back. The file is there before the instant is, and goes after it. Its
+age is told by the store's clock and ours together, so clocks minutes apart make the living look dead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from types import TracebackType
+from typing import Protocol, Self
+
+from bucketlake.layout.names import HEARTBEAT_FOLDER, heartbeat_path, split_path
+from bucketlake.storage import Store
+
+BEAT_SECONDS = 30.0
+DEAD_AFTER_MS = 2 * 60 * 1000
+
+_log = logging.getLogger("bucketlake.write")
+
+
+def start_heartbeat(store: Store, instant: str) -> bool:
+    """Make the heartbeat of an instant; False if another writer has one for the same time."""
+    return store.put_new(heartbeat_path(instant), b"")
+
+
+def beat(store: Store, instant: str) -> None:
+    store.put(heartbeat_path(instant), b"")
+
+
+def beat_along(store: Store, instant: str) -> None:
+    """Beat for a writer in another process; one that has ended is not brought back."""
+    path = heartbeat_path(instant)
+    with suppress(FileNotFoundError):
+        store.replace_if(path, b"", store.stat(path).version)
+
+
+def stop_heartbeat(store: Store, instant: str) -> None:
+    store.delete(heartbeat_path(instant))
+
+
+def list_heartbeats(store: Store) -> dict[str, int]:
+    """Return instant -> last beat, in milliseconds since the epoch."""
+    return {split_path(file.path)[1]: file.modified_ms for file in store.list(HEARTBEAT_FOLDER).files}
+
+
+def is_alive(last_beat_ms: int | None, *, now_ms: int) -> bool:
+    """Tell whether a writer with this last beat is at work.
+
+    >>> is_alive(1_000, now_ms=60_000), is_alive(1_000, now_ms=200_000), is_alive(None, now_ms=0)
+    (True, False, False)
+    """
+    return last_beat_ms is not None and now_ms - last_beat_ms < DEAD_AFTER_MS
+
+
+class Beating(Protocol):
+    """A write under way: a `Transaction`."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def instant(self) -> str: ...
+
+
+class Heartbeat:
+    """Keeps a write's heartbeat going while the block runs.
+
+    When the block ends, however it ends, the file is gone: a write that was not completed by then is up for
+    rolling back. Unless it is another process's write, for which this one only beats along.
+    """
+
+    def __init__(
+        self, write: Beating, *, every_seconds: float = BEAT_SECONDS, is_another: bool = False
+    ) -> None:
+        self._store = write.store
+        self._instant = write.instant
+        self._every_seconds = every_seconds
+        self._is_another = is_another
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name=f"heartbeat of {write.instant}", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._is_another:
+            self._try(beat_along)  # the last beat may be a while ago
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        if not self._is_another:
+            self._try(stop_heartbeat)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every_seconds):
+            self._try(beat_along if self._is_another else beat)
+
+    def _try(self, act: Callable[[Store, str], None]) -> None:
+        """A beat that fails is no reason to fail: the next may not, and the commit checks for itself."""
+        try:
+            act(self._store, self._instant)
+        except Exception as fault:
+            _log.warning("heartbeat of %s: %s", self._instant, fault)
