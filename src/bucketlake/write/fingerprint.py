@@ -1,0 +1,132 @@
+"""The layout fingerprint: what decides where a key lives, as the table itself says it.
+
+    hoodie.index.type                BUCKET
+    hoodie.index.bucket.engine       SIMPLE
+    hoodie.bucket.index.num.buckets  how many buckets a partition has
+    hoodie.bucket.index.hash.field   which fields of the key are hashed
+    bucketlake.key.encoding          value, or field:value
+
+Hudi has the first four as options of a write and keeps none of them: a writer with another count puts keys that the
+table has into new file groups, as duplicates, and nobody notices. So they are kept in `hoodie.properties`, under
+Hudi's own names (a key that Hudi does not know there survives its rewrites), and a writer that says otherwise is
+refused. A table without them is refused too, until it was adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.errors import LayoutMismatchError, UnsupportedError
+from bucketlake.index import Index, SimpleBuckets, resolve_index
+from bucketlake.keygen import KeyGenerator
+from bucketlake.state import TableState
+
+INDEX_TYPE = "hoodie.index.type"
+BUCKET_ENGINE = "hoodie.index.bucket.engine"
+BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
+HASH_FIELDS = "hoodie.bucket.index.hash.field"
+KEY_ENCODING = "bucketlake.key.encoding"
+
+_BUCKET = "BUCKET"
+
+
+class KeyEncoding(StrEnum):
+    """How a record key is spelled. The bucket is hashed from the spelling, so the two never mix."""
+
+    VALUE = "value"
+    """`7`"""
+    FIELD_VALUE = "field:value"
+    """`id:7`, `k1:a,k2:7`"""
+
+
+def key_encoding(properties: TableProperties) -> KeyEncoding:
+    """Return how the table's key generator spells keys."""
+    encodes = KeyGenerator.from_properties(properties).encodes_field_names
+    return KeyEncoding.FIELD_VALUE if encodes else KeyEncoding.VALUE
+
+
+def fingerprint(*, buckets: int, hash_fields: Sequence[str], encoding: KeyEncoding) -> dict[str, str]:
+    """Return the properties that pin a layout of simple buckets down."""
+    return {
+        INDEX_TYPE: _BUCKET,
+        BUCKET_ENGINE: BucketEngine.SIMPLE,
+        BUCKET_COUNT: str(buckets),
+        HASH_FIELDS: ",".join(hash_fields),
+        KEY_ENCODING: encoding,
+    }
+
+
+def writing_index(
+    state: TableState, *, buckets: int | None = None, hash_fields: Sequence[str] | None = None
+) -> Index:
+    """Return the index that rows are written by: the table's own, and never one it does not have.
+
+    `buckets` and `hash_fields` are what the caller believes; `LayoutMismatchError` names both values where they
+    differ from the table's, and says how to adopt a table that has none.
+    """
+    properties = state.properties
+    _check_adopted(state)
+    _check_encoding(properties)
+    if buckets is not None and buckets != properties.bucket_count:
+        raise _differs(BUCKET_COUNT, stored=str(properties.bucket_count), asked=str(buckets))
+    if hash_fields is not None and set(hash_fields) != set(properties.hash_fields or ()):
+        raise _differs(
+            HASH_FIELDS, stored=",".join(properties.hash_fields or ()), asked=",".join(hash_fields)
+        )
+    index = resolve_index(state)
+    if not isinstance(index, SimpleBuckets):
+        raise UnsupportedError(
+            subject=f"the index of {state.store.uri}",
+            found=str(index),
+            supported="writing to simple buckets",
+            remedy="Write to the table with Hudi.",
+        )
+    return index
+
+
+def is_adopted(properties: TableProperties) -> bool:
+    """Tell whether the table says itself where its keys live."""
+    return (
+        properties.index_type is not None
+        and properties.bucket_count is not None
+        and properties.hash_fields is not None
+        and KEY_ENCODING in properties.raw
+    )
+
+
+def _check_adopted(state: TableState) -> None:
+    properties = state.properties
+    if not is_adopted(properties):
+        raise LayoutMismatchError(
+            f"{state.store.uri} does not say how its keys are spread over buckets, as no table made by Hudi does, and "
+            f"a wrong guess would write duplicates. If it was written with Hudi's simple bucket index, adopt it once: "
+            f"Table.adopt(path, buckets=N), or `bucketlake adopt {state.store.uri} --buckets N`, checks every key and "
+            f"keeps N with the table."
+        )
+    engine = properties.bucket_engine or BucketEngine.SIMPLE
+    if properties.index_type != _BUCKET or engine is not BucketEngine.SIMPLE:
+        raise UnsupportedError(
+            subject=f"{INDEX_TYPE} of {state.store.uri}",
+            found=f"{properties.index_type} with the engine {engine}",
+            supported=f"writing to {_BUCKET} with the engine {BucketEngine.SIMPLE}",
+            remedy="Write to the table with Hudi.",
+        )
+
+
+def _check_encoding(properties: TableProperties) -> None:
+    stored, computed = properties.raw[KEY_ENCODING].strip(), key_encoding(properties)
+    if stored != computed:
+        raise LayoutMismatchError(
+            f"{KEY_ENCODING}: the table says {stored!r}, and its key generator {properties.key_generator} writes keys "
+            f"as {computed!r}. Keys would be written a second time in the other spelling. Somebody has changed "
+            f"hoodie.table.keygenerator.type or the key fields: put them back."
+        )
+
+
+def _differs(name: str, *, stored: str, asked: str) -> LayoutMismatchError:
+    return LayoutMismatchError(
+        f"{name}: the table says {stored!r}, and this write {asked!r}. Writing by that would put keys that the table "
+        f"has into new file groups, as duplicates. Drop the option to keep {stored!r}."
+    )
