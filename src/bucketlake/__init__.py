@@ -9,25 +9,40 @@ table.get("o-0000000000000001")
 
 from bucketlake.errors import (
     BucketlakeError,
+    CommitConflictError,
+    ConcurrentWriteError,
     ConfigError,
+    ConflictError,
     CorruptTableError,
     FilterError,
+    LayoutMismatchError,
     NotATableError,
+    ProofError,
+    SchemaError,
+    TableExistsError,
     UnsafePathError,
     UnsupportedError,
 )
 from bucketlake.read import Filter, Op
-from bucketlake.table import Table
+from bucketlake.table import Table, create_table
 
 __all__ = [
     "BucketlakeError",
+    "CommitConflictError",
+    "ConcurrentWriteError",
     "ConfigError",
+    "ConflictError",
     "CorruptTableError",
     "Filter",
     "FilterError",
+    "LayoutMismatchError",
     "NotATableError",
     "Op",
+    "ProofError",
+    "SchemaError",
     "Table",
+    "TableExistsError",
     "UnsafePathError",
     "UnsupportedError",
+    "create_table",
 ]

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import pyarrow as pa
 
 from bucketlake import inspection
-from bucketlake.config import TableProperties, load_properties
+from bucketlake import spark as on_spark
+from bucketlake.config import TableProperties, TableType, load_properties
+from bucketlake.errors import ConfigError
 from bucketlake.index import Index, resolve_index
 from bucketlake.keygen import KeyGenerator
+from bucketlake.logfile import LogFormat
 from bucketlake.read import (
     Key,
     Query,
@@ -32,9 +35,24 @@ from bucketlake.read import (
 from bucketlake.spark import scan
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
+from bucketlake.write import (
+    BUCKETS_DEFAULT,
+    NULL_ELEMENTS_ALLOWED,
+    ArrowRows,
+    CommitSummary,
+    Operation,
+    TableSpec,
+    WriteOptions,
+    adopt,
+    create,
+    key_columns,
+    run_delete_partitions,
+    run_write,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class QueryArguments(TypedDict, total=False):
@@ -47,6 +65,56 @@ class QueryArguments(TypedDict, total=False):
     as_of: str | None
     begin: str | None
     end: str | None
+
+
+class WriteArguments(TypedDict, total=False):
+    """What may be chosen for one write."""
+
+    log_format: LogFormat | str
+    """How rows are stored in the logs of a merge-on-read table: `parquet`, or `avro`."""
+    progress: bool | None
+    """Whether to show a bar while Spark works; None: if standard error is a terminal."""
+
+
+def create_table(
+    spark: SparkSession | None,
+    path: str | PathLike[str],
+    schema: pa.Schema | StructType | DataFrame | str,
+    *,
+    key: str | Sequence[str],
+    partition: str | Sequence[str] = (),
+    ordering: str | Sequence[str] = (),
+    buckets: int = BUCKETS_DEFAULT,
+    hash_fields: str | Sequence[str] = (),
+    table_type: TableType | str = TableType.COPY_ON_WRITE,
+    name: str | None = None,
+    hive_style: bool = False,
+    url_encode: bool = False,
+    allow_null_elements: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make an empty table with simple buckets at `path`.
+
+    `schema` is an Arrow or Spark schema, a frame that has it, or DDL text; `spark` may be None. Rows with one `key`
+    are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one. A key
+    is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are hashed,
+    is stored with the table: every later writer keeps to it.
+    """
+    store = open_store(fspath(path), storage_options)
+    spec = TableSpec(
+        name=name or fspath(path).rstrip("/").rpartition("/")[2],
+        schema=_columns_of(schema, spark),
+        key=_names(key),
+        partition=_names(partition),
+        ordering=_names(ordering),
+        buckets=buckets,
+        hash_fields=_names(hash_fields),
+        table_type=_table_type(table_type),
+        hive_style=hive_style,
+        url_encode=url_encode,
+        options={NULL_ELEMENTS_ALLOWED: "true"} if allow_null_elements else {},
+    )
+    return Table(store, create(store, spec))
 
 
 class Table:
@@ -96,6 +164,24 @@ class Table:
             store, properties, buckets=buckets, hash_fields=hash_fields, partition_rules=partition_rules
         )
 
+    @classmethod
+    def adopt(
+        cls,
+        path: str | PathLike[str],
+        *,
+        buckets: int,
+        hash_fields: str | Sequence[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Table:
+        """Open a table that Hudi wrote with simple buckets, so that it can be written to.
+
+        Hudi keeps no bucket count. Every key is looked at, and must lie where `buckets` and `hash_fields` put it; then
+        both are stored with the table. A wrong count is an error, which says the right one if it can be told.
+        """
+        store = open_store(fspath(path), storage_options)
+        adopt(store, buckets=buckets, hash_fields=None if hash_fields is None else _names(hash_fields))
+        return cls(store, load_properties(store))
+
     def __repr__(self) -> str:
         return f"Table({self.store.uri!r})"
 
@@ -140,6 +226,63 @@ class Table:
         plan = plan_lookup(state, query, index, record_keys, partition=partition)
         return lookup(self._checked(plan, index), record_keys)
 
+    def upsert(self, rows: DataFrame | pa.Table, **options: Unpack[WriteArguments]) -> CommitSummary:
+        """Write `rows`: new keys are inserted, known ones updated unless the table has a newer version.
+
+        A row whose `_hoodie_is_deleted` is true deletes. An Arrow table is written by this process, without Spark: for
+        small data.
+        """
+        return self._write(rows, Operation.UPSERT, **options)
+
+    def bulk_insert(self, rows: DataFrame | pa.Table, **options: Unpack[WriteArguments]) -> CommitSummary:
+        """Load `rows` into new buckets, as `upsert` would; where a bucket has rows already they are merged."""
+        return self._write(rows, Operation.BULK_INSERT, **options)
+
+    def overwrite(
+        self, rows: DataFrame | pa.Table, *, whole_table: bool = False, **options: Unpack[WriteArguments]
+    ) -> CommitSummary:
+        """Replace the partitions that `rows` have rows in, or with `whole_table` everything, by `rows`."""
+        operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
+        return self._write(rows, operation, **options)
+
+    def delete(
+        self,
+        rows_or_keys: DataFrame | pa.Table | Key | Sequence[Key],
+        *,
+        partition: str | None = None,
+        **options: Unpack[WriteArguments],
+    ) -> CommitSummary:
+        """Delete rows, whatever their ordering values.
+
+        A frame, or an Arrow table, brings the key and partition columns; others are passed over. Keys, as `get` takes
+        them, are looked up first, in every partition unless one is named.
+        """
+        if _is_rows(rows_or_keys):
+            return self._write(rows_or_keys, Operation.DELETE, **options)
+        columns = [
+            name.partition(".")[0] for name in key_columns(KeyGenerator.from_properties(self.properties))
+        ]
+        found = self.get(rows_or_keys, partition=partition, columns=list(dict.fromkeys(columns)))
+        return self._write(found, Operation.DELETE, **options)
+
+    def delete_partitions(self, partitions: str | Sequence[str]) -> CommitSummary:
+        """Empty whole partitions, named by their paths."""
+        return run_delete_partitions(self.store, _names(partitions))
+
+    def _write(
+        self, rows: DataFrame | pa.Table, operation: Operation, **options: Unpack[WriteArguments]
+    ) -> CommitSummary:
+        asked = self._index_arguments
+        checked = WriteOptions(
+            log_format=_log_format(options.get("log_format", LogFormat.PARQUET)),
+            buckets=asked["buckets"],
+            hash_fields=asked["hash_fields"],
+        )
+        if isinstance(rows, pa.Table):
+            return run_write(ArrowRows(rows), self.store, operation, checked)
+        frame = on_spark.write.FrameRows(rows, progress=options.get("progress"))
+        return run_write(frame, self.store, operation, checked)
+
     def query(self, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
         return make_query(load_state(self.store), **query)
@@ -174,3 +317,40 @@ class Table:
         if any(value is not None for value in self._index_arguments.values()):
             check_buckets(plan, index, self._checked_partitions)
         return plan
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _table_type(name: TableType | str) -> TableType:
+    try:
+        return TableType(name)
+    except ValueError:
+        known = " or ".join(TableType)
+        raise ConfigError(f"table_type is {name!r}; expected {known}.") from None
+
+
+def _log_format(name: LogFormat | str) -> LogFormat:
+    try:
+        return LogFormat(name)
+    except ValueError:
+        known = ", ".join(LogFormat)
+        raise ConfigError(f"log_format is {name!r}; expected one of {known}.") from None
+
+
+def _columns_of(schema: pa.Schema | StructType | DataFrame | str, spark: SparkSession | None) -> pa.Schema:
+    if isinstance(schema, pa.Schema):
+        return schema
+    if isinstance(schema, str):
+        if spark is None:
+            return on_spark.parse_ddl(schema)
+        # The session decides what some words mean: spark.sql.timestampType.
+        schema = spark.createDataFrame([], schema)
+    fields = schema.schema if hasattr(schema, "schema") else schema
+    return on_spark.arrow_schema(fields.jsonValue())
+
+
+def _is_rows(value: object) -> bool:
+    """Tell rows from keys: a frame, classic or of Spark Connect, has `mapInArrow`."""
+    return isinstance(value, pa.Table) or hasattr(value, "mapInArrow")

@@ -1,7 +1,26 @@
-"""Where frames meet the core: reads planned below become DataFrames here."""
+"""Where frames meet the core: reads planned below become DataFrames here, and frames become writes."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from bucketlake.spark.ddl_parser import parse_ddl
 from bucketlake.spark.read import scan, split_by_reader
-from bucketlake.spark.types import ddl
+from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
 
-__all__ = ["ddl", "scan", "settle_worker", "split_by_reader"]
+if TYPE_CHECKING:
+    from bucketlake.spark import local, write
+
+__all__ = ["arrow_schema", "ddl", "local", "parse_ddl", "scan", "settle_worker", "split_by_reader", "write"]
+
+_NEED_PYSPARK = frozenset({"local", "write"})
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import what needs pyspark when it is first asked for: fetching one row should not."""
+    if name in _NEED_PYSPARK:
+        return import_module(f"bucketlake.spark.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

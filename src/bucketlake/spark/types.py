@@ -1,10 +1,13 @@
-"""Arrow types in Spark's words.
+"""Arrow types in Spark's words, and Spark's in Arrow's.
 
 Spark is told schemas as DDL text, which both classic sessions and Spark
-Connect take, so nothing here needs a session.
+Connect take, and tells its own as JSON; so nothing here needs a session.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,7 +28,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-_PLAIN = {
+PLAIN = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -39,11 +42,66 @@ _PLAIN = {
     pa.timestamp("us", tz="UTC"): "TIMESTAMP",
     pa.timestamp("us"): "TIMESTAMP_NTZ",
 }
+"""Types that are one word to Spark."""
+
+
+def arrow_schema(fields: Mapping[str, Any]) -> pa.Schema:
+    """Return the columns of a frame, given `frame.schema.jsonValue()`.
+
+    >>> arrow_schema({"fields": [{"name": "id", "type": "long", "nullable": False, "metadata": {}}]})
+    id: int64 not null
+    """
+    return pa.schema([_arrow_field(column, column["name"]) for column in fields["fields"]])
+
+
+_BY_WORD = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def _arrow_field(column: Mapping[str, Any], path: str) -> pa.Field:
+    return pa.field(column["name"], _arrow_type(column["type"], path), nullable=column["nullable"])
+
+
+def _arrow_type(kind: Any, path: str) -> pa.DataType:
+    if isinstance(kind, str):
+        if kind in _BY_WORD:
+            return _BY_WORD[kind]
+        if kind.startswith("decimal("):
+            precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+            return pa.decimal128(int(precision), int(scale))
+        if kind.startswith(("string ", "char(", "varchar(")):
+            return pa.string()
+    elif kind["type"] == "struct":
+        return pa.struct([_arrow_field(inner, f"{path}.{inner['name']}") for inner in kind["fields"]])
+    elif kind["type"] == "array":
+        element = _arrow_type(kind["elementType"], path)
+        return pa.list_(pa.field("element", element, nullable=kind["containsNull"]))
+    elif kind["type"] == "map":
+        key, value = _arrow_type(kind["keyType"], path), _arrow_type(kind["valueType"], path)
+        return pa.map_(key, pa.field("value", value, nullable=kind["valueContainsNull"]))
+    raise UnsupportedError(
+        subject=f"the type of column {path!r}",
+        found=kind if isinstance(kind, str) else str(kind.get("type")),
+        supported="the types that a Hudi table has",
+        remedy="Cast the column, or leave it out of the frame.",
+    )
 
 
 def _spark_type(kind: pa.DataType, column: str) -> str:
-    if kind in _PLAIN:
-        return _PLAIN[kind]
+    if kind in PLAIN:
+        return PLAIN[kind]
     if pa.types.is_decimal128(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):

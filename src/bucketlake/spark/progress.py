@@ -1,0 +1,99 @@
+"""A bar for the tasks of a Spark job, shown when a person is watching.
+
+A classic session tells by its status tracker, asked by a thread of ours for
+the jobs of a group; Spark Connect calls back. Both count tasks; who wants
+more opens Spark's own pages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_POLL_SECONDS = 0.25
+_GROUP = "spark.jobGroup.id"
+
+
+@contextmanager
+def watched(session: SparkSession, title: str, *, show: bool | None = None) -> Iterator[None]:
+    """Show a bar while the block runs jobs. `show` None: if standard error is a terminal."""
+    if not (sys.stderr.isatty() if show is None else show):
+        yield
+        return
+    with _Bar(title) as bar:
+        try:
+            context = session.sparkContext
+        except (PySparkException, AttributeError):
+            context = None
+        yield from _called_back(session, bar) if context is None else _polled(context, title, bar)
+
+
+def _polled(context: Any, title: str, bar: _Bar) -> Iterator[None]:
+    group, before = f"bucketlake-{title}-{id(bar)}", context.getLocalProperty(_GROUP)
+    tracker, ended = context.statusTracker(), Event()
+
+    def poll() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [
+                tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds
+            ]
+            bar.show((stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None)
+
+    thread = Thread(target=poll, name="bucketlake progress", daemon=True)
+    context.setLocalProperty(_GROUP, group)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        context.setLocalProperty(_GROUP, before)
+
+
+def _called_back(session: SparkSession, bar: _Bar) -> Iterator[None]:
+    def handler(stages: Iterable[Any] | None, **_: Any) -> None:
+        bar.show((stage.num_completed_tasks, stage.num_tasks) for stage in stages or ())
+
+    session.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(handler)
+
+
+class _Bar:
+    """Tasks done of tasks known, on standard error."""
+
+    def __init__(self, title: str) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("tasks"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task(title, total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, stages: Iterable[tuple[int, int]]) -> None:
+        counts = list(stages)
+        if counts:
+            done, known = (sum(column) for column in zip(*counts, strict=True))
+            self._progress.update(self._task, completed=done, total=known)

@@ -1,0 +1,51 @@
+"""A write: decided on the driver, done by tasks, proven and committed."""
+
+from bucketlake.write.append import (
+    Append,
+    Appended,
+    abort_append,
+    append_rows,
+    begin_append,
+    complete_append,
+)
+from bucketlake.write.adopt import adopt
+from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received_sum
+from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create
+from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
+from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, Operation, WriteState, plan_write
+from bucketlake.write.tag import GROUP_BITS, NULL_FLAG_PREFIX, columns_without_null, key_columns, tag
+from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
+
+__all__ = [
+    "BUCKETS_DEFAULT",
+    "CODE_COLUMN",
+    "GROUP_BITS",
+    "NULL_ELEMENTS_ALLOWED",
+    "NULL_FLAG_PREFIX",
+    "Append",
+    "Appended",
+    "ArrowRows",
+    "CommitSummary",
+    "GroupWritten",
+    "KeySum",
+    "Operation",
+    "Rows",
+    "TableSpec",
+    "WriteOptions",
+    "WriteState",
+    "abort_append",
+    "append_rows",
+    "begin_append",
+    "adopt",
+    "check_proof",
+    "columns_without_null",
+    "complete_append",
+    "create",
+    "key_columns",
+    "plan_write",
+    "received_sum",
+    "run_delete_partitions",
+    "run_write",
+    "tag",
+    "write_groups",
+]

@@ -1,0 +1,162 @@
+"""A write whose rows nobody brings together: each task logs what it holds.
+
+Spark's Data Source API hands a sink the rows as they are spread, and runs its
+three steps in three processes that share nothing but values:
+
+    begin_append     on the driver      begin, check, plan
+    append_rows      in every task      a log file per file group that the task has rows of
+    complete_append  on the driver      prove, commit; or `abort_append`
+
+Two tasks may hold rows of one file group, and versions of one key. So
+
+1. a task's log files are numbered by the task, not by the attempt: attempts of a task meet in one name, as
+   everywhere in this package, and two tasks never do;
+2. a bucket without a file group gets one that is made of logs: its id is a function of the instant, so tasks agree;
+3. of two versions the ordering columns decide, wherever they are. A table ordered by commit time is refused: there
+   the later version wins, and among tasks there is no later;
+4. a table that is copy-on-write is refused: its file group would have to be rewritten by one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from bucketlake.config import MergeMode, TableType
+from bucketlake.errors import ProofError, UnsupportedError
+from bucketlake.state import TableState, files_of, load_state
+from bucketlake.storage import Store
+from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
+from bucketlake.write.fingerprint import writing_index
+from bucketlake.write.job import ArrowRows, WriteOptions, columns_after
+from bucketlake.write.markers import marked_files
+from bucketlake.write.state import Operation, WriteState, plan_write
+from bucketlake.write.task import GroupWritten
+from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, check_writable, complete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """An append that has begun; travels between processes."""
+
+    transaction: Transaction
+    plan: WriteState
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What one task did."""
+
+    sent: KeySum
+    written: tuple[GroupWritten, ...]
+
+
+def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Append:
+    """Begin an append of rows with this schema; what cannot be appended to is refused first."""
+    state = load_state(store)
+    check_writable(state)
+    _check_appendable(state)
+    columns_after(schema, state, Operation.UPSERT)
+    writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
+    transaction, state = begin(store, operation=Operation.UPSERT)
+    try:
+        plan = plan_write(
+            state,
+            writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
+            files_of(state),
+            instant=transaction.instant,
+            operation=Operation.UPSERT,
+            schema=columns_after(schema, state, Operation.UPSERT),
+            cores=1,
+            log_format=options.log_format,
+        )
+    except BaseException:
+        abort(transaction)
+        raise
+    return Append(transaction=transaction, plan=replace(plan, appends=True))
+
+
+def append_rows(append: Append, rows: pa.Table, *, task: int) -> Appended:
+    """Write the rows that task number `task`, from 0, holds. Every attempt of it writes the same files."""
+    plan = replace(append.plan, log_version=task + 1)
+    # Nobody else beats: the process that began is gone, and the one that completes is not there yet.
+    with Heartbeat(plan, is_another=True):
+        return Appended(*ArrowRows(rows).run(plan))
+
+
+def complete_append(append: Append, done: Sequence[Appended]) -> CommitSummary:
+    """Commit what the tasks wrote."""
+    transaction = append.transaction
+    sent = KeySum(
+        sum(task.sent.rows for task in done), sum(task.sent.key_hash_sum for task in done) % (1 << 64)
+    )
+    written = [group for task in done for group in task.written]
+    try:
+        with Heartbeat(transaction):
+            check_proof(sent, written)
+            _check_files(transaction, written)
+            if not written:
+                abort(transaction)
+                return CommitSummary(operation=str(Operation.UPSERT))
+            metadata = commit_metadata(
+                written,
+                operation=Operation.UPSERT,
+                schema=append.plan.schema,
+                table=transaction.properties.name,
+                sent=sent,
+                replaced={},
+            )
+            completed = complete(transaction, metadata)
+    except BaseException:
+        decided = abort(transaction)
+        if decided is None:
+            raise
+        completed = decided
+    return summarize(
+        written,
+        operation=Operation.UPSERT,
+        instant=transaction.instant,
+        completed=completed,
+        replaced={},
+        seconds={},
+    )
+
+
+def abort_append(append: Append) -> None:
+    """Take back what tasks wrote."""
+    abort(append.transaction)
+
+
+def _check_files(transaction: Transaction, written: Sequence[GroupWritten]) -> None:
+    """Compare the files that were begun with those that were reported: another attempt's may not become visible."""
+    begun = set(marked_files(transaction.store, transaction.instant) or ())
+    strangers = sorted(begun - {group.path for group in written})
+    if strangers:
+        raise ProofError(
+            f"{strangers[0]} was written by an attempt that failed, and the one after it had no rows for that file. "
+            f"Nothing was committed. The frame's rows change from one evaluation to the next (rand(), a source that "
+            f"is being written): write it down first, e.g. as Parquet."
+        )
+
+
+def _check_appendable(state: TableState) -> None:
+    properties, remedy = (
+        state.properties,
+        f'Call Table.open("{state.store.uri}").upsert(df): it brings them together.',
+    )
+    if properties.table_type is TableType.COPY_ON_WRITE:
+        raise UnsupportedError(
+            subject=f"{state.store.uri}",
+            found="a copy-on-write table",
+            supported='mode("append") for merge-on-read: rows of a file group come from several tasks here',
+            remedy=remedy,
+        )
+    if properties.merge_mode is MergeMode.COMMIT_TIME_ORDERING:
+        raise UnsupportedError(
+            subject=f"{state.store.uri}",
+            found="a table without ordering columns",
+            supported='mode("append") with them: versions of a key come from several tasks here, and none is the later',
+            remedy=remedy,
+        )

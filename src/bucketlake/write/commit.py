@@ -1,0 +1,187 @@
+"""From what the tasks report to what a commit says: the proof, the metadata, the summary.
+
+The proof is three sums over record keys, each of the number of rows and of
+their keys' hashes modulo 2**64: of the rows that were tagged, of the rows
+that reached the tasks, and of the rows in the files. The first two must
+agree, or rows were lost or doubled on the way, and nothing is committed. The
+third stands in the files and in the commit, for `fsck` to find again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from bucketlake.errors import ProofError
+from bucketlake.layout.names import split_path
+from bucketlake.schema import arrow_to_avro
+from bucketlake.timeline import SCHEMA_KEY, CommitMetadata, WriteStat
+from bucketlake.write.state import Operation
+from bucketlake.write.task import GroupWritten
+
+PROOF_KEY = "bucketlake.proof"
+"""Where a commit's extra metadata keeps the sums."""
+
+_MODULUS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class KeySum:
+    """How many rows, and the sum of their keys' hashes modulo 2**64: equal for equal rows in any order."""
+
+    rows: int
+    key_hash_sum: int
+
+
+def received_sum(written: Sequence[GroupWritten]) -> KeySum:
+    return KeySum(sum(g.received for g in written), sum(g.received_sum for g in written) % _MODULUS)
+
+
+def check_proof(sent: KeySum, written: Sequence[GroupWritten]) -> None:
+    """Compare the rows that were sent with the rows that arrived."""
+    received = received_sum(written)
+    if sent != received:
+        raise ProofError(
+            f"{sent.rows} rows with the key sum {sent.key_hash_sum} were sent to the writing tasks, and "
+            f"{received.rows} with {received.key_hash_sum} arrived. Nothing was committed. Either the frame's rows "
+            f"change from one evaluation to the next (rand(), a source that is being written): then write it down "
+            f"first, e.g. as Parquet. Or rows were damaged on their way: then try again."
+        )
+
+
+def commit_metadata(
+    written: Sequence[GroupWritten],
+    *,
+    operation: Operation,
+    schema: pa.Schema,
+    table: str,
+    sent: KeySum,
+    replaced: Mapping[str, tuple[str, ...]],
+) -> CommitMetadata:
+    """Say what a write did, for the timeline."""
+    files = [group for group in written if group.path is not None]
+    proof = {
+        "rows": sent.rows,
+        "key_hash_sum": sent.key_hash_sum,
+        "file_rows": sum(g.rows + (g.deleted if g.is_log else 0) for g in files),
+        "file_key_hash_sum": sum(g.key_hash_sum for g in files) % _MODULUS,
+    }
+    return CommitMetadata(
+        operation=str(operation),
+        write_stats=tuple(_stat(group) for group in files),
+        replaced=replaced,
+        extra={
+            SCHEMA_KEY: arrow_to_avro(schema, table=table),
+            PROOF_KEY: json.dumps(proof),
+        },
+    )
+
+
+def _stat(group: GroupWritten) -> WriteStat:
+    assert group.path is not None
+    return WriteStat(
+        partition=group.partition,
+        file_id=group.file_id,
+        path=group.path,
+        previous_instant=group.previous_instant,
+        previous_base_file=group.previous_base_file,
+        written=group.rows,
+        inserted=group.inserted,
+        updated=group.updated,
+        deleted=group.deleted,
+        errors=0,
+        written_bytes=group.size_bytes,
+        size_bytes=group.size_bytes,
+        log_files=(split_path(group.path)[1],) if group.is_log else (),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSummary:
+    """What a write did; prints as a few lines."""
+
+    operation: str
+    instant: str | None = None
+    """None if there was nothing to commit."""
+    completed: str | None = None
+    rows: int = 0
+    """Rows that were given, versions of one key counted each."""
+    inserted: int = 0
+    updated: int = 0
+    """In a merge-on-read table this counts new keys too, where they went to a log: see `logged`."""
+    deleted: int = 0
+    outdated: int = 0
+    """Rows that lost to a newer version in the table."""
+    logged: int = 0
+    """Rows written to logs, of which only a read tells whether their keys were new."""
+    partitions: int = 0
+    files: int = 0
+    bytes: int = 0
+    replaced: int = 0
+    """File groups that gave way."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Wall time by stage."""
+
+    @property
+    def _word(self) -> str:
+        return self.operation.lower().replace("_", " ")
+
+    def __str__(self) -> str:
+        if self.instant is None:
+            return f"{self._word}: {self.rows:,} rows, {self.outdated:,} outdated; nothing to commit"
+        counts = [f"{self.rows:,} rows"]
+        direct = self.updated - self.logged
+        named = (
+            ("inserted", self.inserted),
+            ("updated", direct),
+            ("upserted in logs", self.logged),
+            ("deleted", self.deleted),
+            ("outdated", self.outdated),
+        )
+        counts += [f"{count:,} {word}" for word, count in named if count]
+        lines = [
+            f"{self._word} {self.instant}: {', '.join(counts)}",
+            f"  {self.files:,} files, {_bytes(self.bytes)} in {self.partitions:,} partitions"
+            + (f", {self.replaced:,} file groups replaced" if self.replaced else ""),
+            "  " + ", ".join(f"{stage} {taken:.2f} s" for stage, taken in self.seconds.items()),
+        ]
+        return "\n".join(lines)
+
+
+def summarize(
+    written: Sequence[GroupWritten],
+    *,
+    operation: Operation,
+    instant: str,
+    completed: str,
+    replaced: Mapping[str, tuple[str, ...]],
+    seconds: Mapping[str, float],
+) -> CommitSummary:
+    files = [group for group in written if group.path is not None]
+    return CommitSummary(
+        operation=str(operation),
+        instant=instant,
+        completed=completed,
+        rows=sum(group.received for group in written),
+        inserted=sum(group.inserted for group in files),
+        updated=sum(group.updated for group in files),
+        deleted=sum(group.deleted for group in files),
+        outdated=sum(group.outdated for group in written),
+        logged=sum(group.rows for group in files if group.is_log),
+        partitions=len({group.partition for group in files} | set(replaced)),
+        files=len(files),
+        bytes=sum(group.size_bytes for group in files),
+        replaced=sum(len(file_ids) for file_ids in replaced.values()),
+        seconds=dict(seconds),
+    )
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,274 @@
+"""A write, top to bottom: begin, plan, run the tasks, prove, commit.
+
+Where the rows come from, and who runs the tasks, is a `Rows`: a frame on
+Spark, or an Arrow table in this process. The story is the same for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.errors import ConfigError
+from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import DataFile
+from bucketlake.logfile import LogFormat
+from bucketlake.schema import META_COLUMNS, evolve
+from bucketlake.state import TableState, files_of, table_schema
+from bucketlake.storage import Store
+from bucketlake.timeline import CommitMetadata
+from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
+from bucketlake.write.fingerprint import writing_index
+from bucketlake.write.state import Operation, WriteState, plan_write, replaced_by
+from bucketlake.write.tag import TAG_TYPE, flagged, key_columns, tag
+from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
+from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
+
+PARTITIONS_LISTED_WHOLE = 10_000
+"""Above this many partitions a write first asks its rows which ones it touches."""
+
+
+class Rows(Protocol):
+    """Rows to be written, and what runs the tasks that write them."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Their columns; Hudi's meta columns among them are passed over."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks can run at once."""
+
+    def distinct(self, columns: Sequence[str]) -> pa.Table:
+        """Return the distinct values of some columns."""
+
+    def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+        """Tag the rows, bring those of a file group together, write them; and say what was sent and done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a caller may choose for one write."""
+
+    log_format: LogFormat = LogFormat.PARQUET
+    buckets: int | None = None
+    """Said again, it must be what the table says; so must the hash fields."""
+    hash_fields: tuple[str, ...] | None = None
+
+
+def run_write(
+    rows: Rows, store: Store, operation: Operation, options: WriteOptions | None = None
+) -> CommitSummary:
+    """Write `rows` into the table in `store`, and say what that did."""
+    options = options or WriteOptions()
+    watch = _Stopwatch()
+
+    def check(state: TableState) -> None:
+        columns_after(rows.schema, state, operation)
+        writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
+
+    with watch.stage("begin"):
+        transaction, state = begin(store, operation=operation, check=check)
+    with _aborted_on_failure(transaction), Heartbeat(transaction):
+        with watch.stage("plan"):
+            files = _files_to_touch(rows, state, operation)
+            plan = plan_write(
+                state,
+                writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
+                files,
+                instant=transaction.instant,
+                operation=operation,
+                schema=columns_after(rows.schema, state, operation),
+                cores=rows.cores,
+                log_format=options.log_format,
+            )
+        with watch.stage("write"):
+            sent, written = rows.run(plan)
+            check_proof(sent, written)
+        with watch.stage("commit"):
+            replaced = _replaced(state, files, operation, written)
+            if not (replaced or any(group.path for group in written)):
+                abort(transaction)
+                outdated = sum(group.outdated for group in written)
+                return CommitSummary(
+                    operation=str(operation), rows=sent.rows, outdated=outdated, seconds=watch.seconds
+                )
+            metadata = commit_metadata(
+                written,
+                operation=operation,
+                schema=plan.schema,
+                table=state.properties.name,
+                sent=sent,
+                replaced=replaced,
+            )
+            completed = _commit(transaction, metadata)
+    return summarize(
+        written,
+        operation=operation,
+        instant=transaction.instant,
+        completed=completed,
+        replaced=replaced,
+        seconds=watch.seconds,
+    )
+
+
+def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSummary:
+    """Empty whole partitions, by hiding their file groups."""
+    watch = _Stopwatch()
+    operation = Operation.DELETE_PARTITION
+    with watch.stage("begin"):
+        transaction, state = begin(
+            store, operation=operation, check=lambda state: _check_partitions(partitions, files_of(state))
+        )
+    with _aborted_on_failure(transaction), Heartbeat(transaction), watch.stage("commit"):
+        replaced = replaced_by(state, files_of(state), partitions)
+        if not replaced:
+            abort(transaction)
+            return CommitSummary(operation=str(operation), seconds=watch.seconds)
+        metadata = commit_metadata(
+            (),
+            operation=operation,
+            schema=table_schema(state),
+            table=state.properties.name,
+            sent=KeySum(0, 0),
+            replaced=replaced,
+        )
+        completed = _commit(transaction, metadata)
+    return summarize(
+        (),
+        operation=operation,
+        instant=transaction.instant,
+        completed=completed,
+        replaced=replaced,
+        seconds=watch.seconds,
+    )
+
+
+def columns_after(incoming: pa.Schema, state: TableState, operation: Operation) -> pa.Schema:
+    """Return the table's columns after a write of such rows; SchemaError names what does not fit.
+
+    A delete brings keys only, and changes no columns.
+    """
+    stored = table_schema(state)
+    incoming = pa.schema([column for column in incoming if column.name not in META_COLUMNS])
+    keys = key_columns(KeyGenerator.from_properties(state.properties))
+    if operation is Operation.DELETE:
+        tops = {name.partition(".")[0] for name in keys}
+        evolve(
+            pa.schema([column for column in stored if column.name in tops]),
+            pa.schema([column for column in incoming if column.name in tops]),
+            fixed=keys,
+        )
+        return stored
+    return evolve(stored, incoming, fixed={*keys, *state.properties.ordering_fields})
+
+
+class ArrowRows:
+    """Rows that are in memory, written by this process: for small data, and without Spark."""
+
+    cores = 1
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows.drop_columns([name for name in rows.column_names if name in META_COLUMNS])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._rows.schema
+
+    def distinct(self, columns: Sequence[str]) -> pa.Table:
+        return self._rows.select(list(columns)).group_by(list(columns)).aggregate([])
+
+    def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+        rows = self._rows.combine_chunks()
+        key_names = list(dict.fromkeys(name.partition(".")[0] for name in key_columns(plan.keys)))
+        if plan.operation is Operation.DELETE:
+            rows = rows.select(key_names)
+        if not rows.num_rows:
+            return KeySum(0, 0), ()
+        tags = tag(flagged(rows, key_names, plan).to_struct_array().combine_chunks(), plan)
+        code, key_hash = (tags.field(column.name) for column in TAG_TYPE)
+        rows = rows.append_column(CODE_COLUMN, code)
+        ordered = rows.take(pa.array(np.argsort(code.to_numpy(), kind="stable")))
+        total = int(key_hash.to_numpy().view(np.uint64).sum(dtype=np.uint64))
+        return KeySum(rows.num_rows, total), tuple(write_groups(ordered.to_batches(), plan))
+
+
+@dataclass(slots=True)
+class _Stopwatch:
+    """Wall time by stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = perf_counter() - start
+
+
+@contextmanager
+def _aborted_on_failure(transaction: Transaction) -> Iterator[None]:
+    """Take back what a failed write has left, then let the failure go on."""
+    try:
+        yield
+    except BaseException:
+        abort(transaction)
+        raise
+
+
+def _commit(transaction: Transaction, metadata: CommitMetadata) -> str:
+    """Commit; return the completion time. A failure after the decision fell is none: the write is published."""
+    try:
+        return complete(transaction, metadata)
+    except Exception:
+        completed = abort(transaction)
+        if completed is None:
+            raise
+        return completed
+
+
+def _files_to_touch(rows: Rows, state: TableState, operation: Operation) -> dict[str, tuple[DataFile, ...]]:
+    """List the files of the partitions that a write may touch.
+
+    A table of few partitions is taken whole. Of one with many, only those that the rows name are taken along: that
+    costs a look at their partition columns.
+    """
+    files = files_of(state)
+    if len(files) <= PARTITIONS_LISTED_WHOLE or operation is Operation.INSERT_OVERWRITE_TABLE:
+        return files
+    keys = KeyGenerator.from_properties(state.properties)
+    names = list(dict.fromkeys(column.name.partition(".")[0] for column in keys.partition_fields))
+    touched = set(keys.partition_paths(rows.distinct(names)).to_pylist())
+    return {partition: group for partition, group in files.items() if partition in touched}
+
+
+def _check_partitions(partitions: Sequence[str], known: Iterable[str]) -> None:
+    strangers = sorted(set(partitions) - set(known))
+    if strangers:
+        raise ConfigError(
+            f"the table has no partition {strangers[0]!r}. Name partitions by their paths, as `bucketlake layout` "
+            f"shows them."
+        )
+
+
+def _replaced(
+    state: TableState,
+    files: Mapping[str, tuple[DataFile, ...]],
+    operation: Operation,
+    written: Iterable[GroupWritten],
+) -> dict[str, tuple[str, ...]]:
+    match operation:
+        case Operation.INSERT_OVERWRITE_TABLE:
+            return replaced_by(state, files, files)
+        case Operation.INSERT_OVERWRITE:
+            return replaced_by(state, files, {group.partition for group in written})
+        case _:
+            return {}

@@ -1,0 +1,203 @@
+"""What one write has decided, before any row is touched.
+
+`plan_write` decides on the driver: columns, file groups, tasks. The result, a
+`WriteState`, is a small frozen value that travels to every task, and all that
+a task knows: no timeline, no session, no listing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from bucketlake.config import TableType
+from bucketlake.errors import CorruptTableError
+from bucketlake.index import Index
+from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import DataFile, FileSlice, slices_of
+from bucketlake.logfile import LogFormat
+from bucketlake.merge import MergeRules
+from bucketlake.schema import arrow_to_avro, with_meta_columns
+from bucketlake.state import TableState, view_for
+from bucketlake.storage import Store
+from bucketlake.timeline import Action
+
+NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
+"""A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
+
+TASKS_PER_CORE = 2
+TASK_BYTES = 256 << 20
+"""A task rewrites about this much of the table at most."""
+
+
+class Operation(StrEnum):
+    """What a write does, in the words a commit keeps."""
+
+    UPSERT = "UPSERT"
+    BULK_INSERT = "BULK_INSERT"
+    DELETE = "DELETE"
+    INSERT_OVERWRITE = "INSERT_OVERWRITE"
+    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
+    DELETE_PARTITION = "DELETE_PARTITION"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether file groups that are there give way, instead of being written on."""
+        return self in _REPLACING
+
+
+_REPLACING = frozenset(
+    {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
+)
+
+
+def action_of(operation: Operation, table_type: TableType) -> Action:
+    """Return the action that `operation` is on the timeline."""
+    if operation.replaces:
+        return Action.REPLACE_COMMIT
+    return Action.COMMIT if table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteState:
+    """What every task of one write is told. Frozen, small, picklable."""
+
+    store: Store
+    instant: str
+    operation: Operation
+    is_copy_on_write: bool
+    keys: KeyGenerator
+    index: Index
+    rules: MergeRules
+    schema: pa.Schema
+    """The table's columns once this write is committed, without meta columns."""
+    avro_schema: str
+    """The same with meta columns, as files declare it."""
+    groups: Mapping[str, Mapping[str, FileSlice]]
+    """Partition -> prefix of the file id -> what a reader sees of that file group."""
+    partitions: frozenset[str]
+    """Partitions that are there already."""
+    tasks: int
+    places: Mapping[tuple[str, str], int]
+    """(partition, prefix) -> the task that writes the group. A group that is not named is placed by its hash."""
+    log_format: LogFormat
+    allows_null_elements: bool
+    appends: bool = False
+    """Whether rows of a file group may be with several tasks: then each has logs of its own, and no base files."""
+    log_version: int = 1
+    """In the names of log files; where a write appends, the number of the task, from 1."""
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        return with_meta_columns(self.schema)
+
+
+def plan_write(
+    state: TableState,
+    index: Index,
+    files: Mapping[str, tuple[DataFile, ...]],
+    *,
+    instant: str,
+    operation: Operation,
+    schema: pa.Schema,
+    cores: int,
+    log_format: LogFormat,
+) -> WriteState:
+    """Decide everything about a write but its rows. `files` are those of the partitions it may touch."""
+    properties = state.properties
+    groups = {} if operation.replaces else groups_of(state, index, files)
+    tasks, places = place_groups(groups, cores)
+    return WriteState(
+        store=state.store,
+        instant=instant,
+        operation=operation,
+        is_copy_on_write=properties.table_type is TableType.COPY_ON_WRITE,
+        keys=KeyGenerator.from_properties(properties),
+        index=index,
+        rules=MergeRules(
+            properties.merge_mode,
+            properties.ordering_fields,
+            properties.delete_field,
+            properties.delete_marker,
+        ),
+        schema=schema,
+        avro_schema=arrow_to_avro(with_meta_columns(schema), table=properties.name),
+        groups=groups,
+        partitions=frozenset(files),
+        tasks=tasks,
+        places=places,
+        log_format=log_format,
+        allows_null_elements=properties.raw.get(NULL_ELEMENTS_ALLOWED, "").strip().lower() == "true",
+    )
+
+
+def groups_of(
+    state: TableState, index: Index, files: Mapping[str, tuple[DataFile, ...]]
+) -> dict[str, dict[str, FileSlice]]:
+    """Find the file group of every bucket. Two groups for one bucket, or a group for none, is an error."""
+    view = view_for(state, (file for group in files.values() for file in group))
+    found: dict[str, dict[str, FileSlice]] = {}
+    for partition, group in files.items():
+        by_prefix = found.setdefault(partition, {})
+        for file_slice in slices_of(partition, group, view):
+            prefix = index.prefix_of_file(partition, file_slice.file_id)
+            if prefix is None:
+                raise CorruptTableError(
+                    path=partition or ".",
+                    found=f"the file group {file_slice.file_id}",
+                    expected=f"file groups of {index}",
+                    remedy="Rows written now could not be found beside it. The table was written with another index "
+                    "or another bucket count: `bucketlake adopt` finds out which.",
+                )
+            if prefix in by_prefix:
+                raise CorruptTableError(
+                    path=partition or ".",
+                    found=f"the file groups {by_prefix[prefix].file_id} and {file_slice.file_id}, both of bucket "
+                    f"{prefix}",
+                    expected="one file group per bucket",
+                    remedy="A key may now have two rows. Read the partition, and write it anew with overwrite.",
+                )
+            by_prefix[prefix] = file_slice
+    return found
+
+
+def place_groups(
+    groups: Mapping[str, Mapping[str, FileSlice]], cores: int
+) -> tuple[int, dict[tuple[str, str], int]]:
+    """Choose the number of tasks, and share the known file groups out: the largest first, to whoever has least."""
+    sizes = sorted(
+        (
+            (_size(file_slice), (partition, prefix))
+            for partition, by_prefix in groups.items()
+            for prefix, file_slice in by_prefix.items()
+        ),
+        reverse=True,
+    )
+    total = sum(size for size, _ in sizes)
+    tasks = max(TASKS_PER_CORE * cores, -(-total // TASK_BYTES))
+    loads = [(0, task) for task in range(tasks)]
+    places: dict[tuple[str, str], int] = {}
+    for size, group in sizes:
+        load, task = loads[0]
+        places[group] = task
+        # A group costs something even if it is empty: a file is opened and another written.
+        heapq.heapreplace(loads, (load + size + (1 << 16), task))
+    return tasks, places
+
+
+def _size(file_slice: FileSlice) -> int:
+    base = file_slice.base_file.size_bytes if file_slice.base_file else 0
+    return base + sum(log.size_bytes for log in file_slice.log_files)
+
+
+def replaced_by(
+    state: TableState, files: Mapping[str, tuple[DataFile, ...]], partitions: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the file groups that give way when `partitions` are replaced."""
+    view = view_for(state, (file for group in files.values() for file in group))
+    visible = {p: slices_of(p, files.get(p, ()), view) for p in partitions}
+    return {p: tuple(s.file_id for s in slices) for p, slices in visible.items() if slices}

@@ -1,0 +1,126 @@
+"""Which task writes a row, and what its key sums up to. Key columns in, two numbers per row out.
+
+    code      := task (15 bits) group (48 bits)
+    group     := a hash of partition and bucket
+
+Rows are shuffled by `task` and sorted by `code`, one integer, which Spark
+does by radix sort; so the rows of a file group reach their task in one run.
+Two groups whose hashes agree share a run, and the task tells them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.errors import ConfigError
+from bucketlake.keygen import KeyGenerator
+from bucketlake.schema import key_hashes
+from bucketlake.write.state import Operation, WriteState
+
+GROUP_BITS = 48
+NULL_FLAG_PREFIX = "is_null:"
+"""Beside the key columns a task is told which rows lack a value that the table requires."""
+
+TAG_TYPE = pa.struct([pa.field("code", pa.int64()), pa.field("key_hash", pa.int64())])
+
+
+def tag(columns: pa.StructArray, state: WriteState) -> pa.StructArray:
+    """Return `TAG_TYPE` for every row; ConfigError for a row that can have no key, or no place."""
+    rows = pa.RecordBatch.from_struct_array(columns)
+    _check_required(rows)
+    _check_unhashed(rows, state)
+    record_keys = state.keys.record_keys(rows)
+    paths = state.keys.partition_paths(rows).dictionary_encode()
+    codes = np.empty(len(rows), np.int64)
+    for number, path in enumerate(paths.dictionary.to_pylist()):
+        if len(paths.dictionary) == 1:
+            codes[:] = _codes(path, record_keys, state)
+            break
+        chosen = np.flatnonzero(paths.indices.to_numpy() == number)
+        codes[chosen] = _codes(path, record_keys.take(pa.array(chosen)), state)
+    hashes = key_hashes(record_keys).view(np.int64)
+    return pa.StructArray.from_arrays([pa.array(codes), pa.array(hashes)], fields=list(TAG_TYPE))
+
+
+def _codes(path: str, record_keys: pa.Array, state: WriteState) -> npt.NDArray[np.int64]:
+    state.keys.check_partition_path(path)
+    located = state.index.locate(path, record_keys)
+    codes = np.array([code_of(path, prefix, state) for prefix in located.dictionary.to_pylist()], np.int64)
+    return np.asarray(codes[located.indices.to_numpy()])
+
+
+def code_of(partition: str, prefix: str, state: WriteState) -> int:
+    """Return the code of a file group's rows."""
+    task = state.places.get((partition, prefix))
+    if task is None:
+        # The buckets of a partition go to different tasks: a partition may hold most of the rows.
+        task = (zlib.crc32(partition.encode()) + int(prefix[:8], 16)) % state.tasks
+    digest = hashlib.blake2b(f"{partition}\0{prefix}".encode(), digest_size=GROUP_BITS // 8).digest()
+    return task << GROUP_BITS | int.from_bytes(digest)
+
+
+def key_columns(keys: KeyGenerator) -> tuple[str, ...]:
+    """Name the columns, possibly inside structs, that keys and partition paths are made from."""
+    return tuple(dict.fromkeys((*keys.record_key_fields, *(field.name for field in keys.partition_fields))))
+
+
+def _check_unhashed(rows: pa.RecordBatch, state: WriteState) -> None:
+    """Refuse a colon where the hash is made from a part of the key only.
+
+    Hudi finds the parts by their colons: one in a value of the rest hides a part, or sends it into an endless loop
+    (KeyGenUtils.extractRecordKeysByFields).
+    """
+    hashed = state.index.hash_fields
+    for name in set(state.keys.record_key_fields) - set(hashed):
+        column = nested_column(rows, name)
+        if pa.types.is_string(column.type) and pc.any(pc.match_substring(column, ":"), min_count=0).as_py():
+            raise ConfigError(
+                f"column {name!r} of the key holds a colon, and buckets are hashed from {', '.join(hashed)} only. Hudi "
+                f"cannot find these in such a key. Replace the colon, or make a table that hashes the whole key."
+            )
+
+
+def nested_column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
+    """Return a column in one piece; a dotted name that is none leads into a struct."""
+    top, *inner = [name] if name in rows.schema.names else name.split(".")
+    column = rows.column(top)
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return pc.struct_field(column, inner) if inner else column
+
+
+def _check_required(rows: pa.RecordBatch) -> None:
+    for name in rows.schema.names:
+        if name.startswith(NULL_FLAG_PREFIX) and pc.any(rows.column(name), min_count=0).as_py():
+            column = name.removeprefix(NULL_FLAG_PREFIX)
+            raise ConfigError(
+                f"column {column!r} is null in some rows, and the table needs a value there: it is required, or orders "
+                f"the versions of a record. Fill the column, or drop the rows."
+            )
+
+
+def columns_without_null(schema: pa.Schema, plan: WriteState) -> tuple[str, ...]:
+    """Name the columns, possibly inside structs, in which the table takes no null and rows of `schema` may have one.
+
+    Those that the table declares so, and those that order the versions of a record.
+    """
+    if plan.operation is Operation.DELETE:
+        return ()
+    required = [column.name for column in plan.schema if not column.nullable]
+    ordering = () if plan.rules.by_commit_time else plan.rules.ordering_fields
+    certain = {column.name for column in schema if not column.nullable}
+    return tuple(name for name in dict.fromkeys((*required, *ordering)) if name not in certain)
+
+
+def flagged(rows: pa.Table, key_names: Sequence[str], plan: WriteState) -> pa.Table:
+    """Return what `tag` is given for these rows: the key columns, and flags where a value must not be missing."""
+    columns = {name: rows.column(name) for name in key_names}
+    for name in columns_without_null(rows.schema, plan):
+        columns[NULL_FLAG_PREFIX + name] = pc.is_null(nested_column(rows, name))
+    return pa.table(columns)

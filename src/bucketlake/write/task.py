@@ -1,0 +1,331 @@
+"""One file group's new rows -> one file: what an executor does, and nothing else.
+
+Rows arrive sorted by their tag, so a task holds the new rows of one file
+group, and batches of its base file, and no more. What becomes of them:
+
+    no file group yet, or one that is replaced     a base file; a log file if the write appends
+    copy-on-write                                  a base file: the old one's rows, merged with the new
+    merge-on-read                                  a log file
+
+A file has one name per file group and instant and is put with `put_new`.
+Whoever finds it there, a second attempt or a speculative one, compares what
+it would have written with what the file says of itself, and reports the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
+from bucketlake.errors import ConfigError, CorruptTableError
+from bucketlake.layout import FileSlice
+from bucketlake.layout.names import (
+    WRITE_TOKEN,
+    BaseFileName,
+    LogFileName,
+    marker_path,
+    new_file_id,
+    partition_metadata_path,
+    path_in_partition,
+    render_base_file_name,
+    render_log_file_name,
+    split_path,
+)
+from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
+from bucketlake.logfile import Deletes, LogDeletes, LogRecords, encode_log_file, log_file_facts
+from bucketlake.merge import SliceMerge, Winners, fold_logs
+from bucketlake.schema import find_null_element, fit_rows, key_hash_sum
+from bucketlake.storage import Spill
+from bucketlake.write.state import Operation, WriteState
+from bucketlake.write.tag import nested_column
+
+CODE_COLUMN = "_bucketlake_code"
+"""The column of the tag that rows arrive sorted by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWritten:
+    """What a task did to one file group; travels to the driver as JSON."""
+
+    partition: str
+    file_id: str
+    received: int
+    """Rows that reached the task for this group, versions of one key counted each."""
+    received_sum: int
+    """The sum of their keys' hashes, modulo 2**64."""
+    path: str | None = None
+    """The file, or None where there was nothing to write."""
+    is_log: bool = False
+    previous_instant: str | None = None
+    """The instant of the base file that was rewritten; of a log, its own."""
+    previous_base_file: str | None = None
+    """The name of that file."""
+    rows: int = 0
+    """Records in the file."""
+    key_hash_sum: int = 0
+    """Over the keys in the file, deletes included."""
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    outdated: int = 0
+    """New versions that lost to what the table has."""
+    size_bytes: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Group:
+    """New rows of one file group."""
+
+    partition: str
+    prefix: str
+    rows: pa.Table
+    record_keys: pa.Array = field(repr=False)
+
+
+def write_groups(batches: Iterable[pa.RecordBatch], state: WriteState) -> Iterator[GroupWritten]:
+    """Write the rows of a task, which come sorted by `CODE_COLUMN`, group by group."""
+    for run in _runs(batches):
+        for group in _groups_in(run, state):
+            yield write_group(group, state)
+
+
+def write_group(group: _Group, state: WriteState) -> GroupWritten:
+    """Write the new rows of one file group."""
+    present = state.groups.get(group.partition, {}).get(group.prefix)
+    if present is None:
+        if state.operation is Operation.DELETE:
+            return _report(group, group.prefix)
+        file_id = new_file_id(group.prefix, partition=group.partition, instant=state.instant)
+    else:
+        file_id = present.file_id
+    winners = fold_logs([_new_versions(group, file_id, state)], state.rules, state.file_schema)
+    if present is None and not state.appends:
+        return _write_base(group, file_id, None, winners, state)
+    if state.is_copy_on_write:
+        return _write_base(group, file_id, present, winners, state)
+    return _write_log(group, file_id, winners, state)
+
+
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut sorted batches into tables of one code each."""
+    pending: list[pa.RecordBatch] = []
+    current: int | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        codes = batch.column(CODE_COLUMN).to_numpy()
+        rows = batch.drop_columns([CODE_COLUMN])
+        starts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
+        for start, stop in pairwise(starts):
+            if codes[start] != current and pending:
+                yield pa.Table.from_batches(pending)
+                pending = []
+            current = int(codes[start])
+            pending.append(rows.slice(start, stop - start))
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _groups_in(run: pa.Table, state: WriteState) -> Iterator[_Group]:
+    """Tell the file groups of a run apart: there is one, unless two hashes agree."""
+    rows = run.combine_chunks()
+    if state.operation is not Operation.DELETE:
+        rows = fit_rows(rows, state.schema)
+        _check_elements(rows, state)
+    record_keys = state.keys.record_keys(rows)
+    record_keys = record_keys.combine_chunks() if isinstance(record_keys, pa.ChunkedArray) else record_keys
+    paths = state.keys.partition_paths(rows)
+    for path in pc.unique(paths).to_pylist():
+        chosen = pc.equal(paths, path)
+        is_all = pc.all(chosen).as_py()
+        of_path = rows if is_all else rows.filter(chosen)
+        keys_of_path = record_keys if is_all else record_keys.filter(chosen)
+        located = state.index.locate(path, keys_of_path)
+        for number, prefix in enumerate(located.dictionary.to_pylist()):
+            if len(located.dictionary) == 1:
+                yield _Group(path, prefix, of_path, keys_of_path)
+                break
+            here = pc.equal(located.indices, number)
+            yield _Group(path, prefix, of_path.filter(here), keys_of_path.filter(here))
+
+
+def _new_versions(group: _Group, file_id: str, state: WriteState) -> LogRecords | LogDeletes:
+    if state.operation is Operation.DELETE:
+        always = pa.repeat(pa.scalar(True), len(group.record_keys))
+        return LogDeletes(group.record_keys, None, always, state.instant)
+    return LogRecords(_with_meta(group, file_id, state), False, state.instant)
+
+
+def _with_meta(group: _Group, file_id: str, state: WriteState) -> pa.Table:
+    count = group.rows.num_rows
+    numbers = pa.array(np.arange(count)).cast(pa.string())
+    # Unique in a commit, also where several tasks append to a file group.
+    place = (state.log_version - 1) * 10**8 + int(group.prefix[:8], 16)
+    prefix = pa.scalar(f"{state.instant}_{place}_")
+    meta = [
+        pa.repeat(pa.scalar(state.instant), count),
+        pc.binary_join_element_wise(prefix, numbers, ""),
+        group.record_keys,
+        pa.repeat(pa.scalar(group.partition), count),
+        pa.repeat(pa.scalar(file_id), count),
+    ]
+    return pa.Table.from_arrays([*meta, *group.rows.columns], schema=state.file_schema)
+
+
+def _write_base(
+    group: _Group, file_id: str, present: FileSlice | None, winners: Winners, state: WriteState
+) -> GroupWritten:
+    name = render_base_file_name(BaseFileName(file_id, WRITE_TOKEN, state.instant))
+    path = path_in_partition(group.partition, name)
+    schema = state.file_schema
+    old = present.base_file if present is not None else None
+    if present is not None and (old is None or present.log_files):
+        raise CorruptTableError(
+            path=path_in_partition(group.partition, file_id),
+            found="log files in a copy-on-write table",
+            expected="base files only",
+            remedy="Compact the file group with Hudi, or make the table merge-on-read.",
+        )
+    base: Iterable[pa.RecordBatch] = () if old is None else read_base_file(state.store, old.path, schema)
+    merge = SliceMerge(winners)
+    with Spill() as spill:
+        writer = BaseFileWriter(spill, schema, avro_schema=state.avro_schema)
+        for batch in merge.over(base):
+            writer.write(_named(batch, name))
+        facts = writer.finish({})
+        if old is not None and not (merge.inserted or merge.updated or merge.deleted):
+            return _report(group, file_id, outdated=merge.outdated)
+        size = _put(path, spill.content, facts, "CREATE" if old is None else "MERGE", group.partition, state)
+    return _report(
+        group,
+        file_id,
+        path=path,
+        previous_instant=old.instant if old is not None else None,
+        previous_base_file=split_path(old.path)[1] if old is not None else None,
+        rows=facts.rows,
+        key_hash_sum=facts.key_hash_sum,
+        inserted=merge.inserted,
+        updated=merge.updated,
+        deleted=merge.deleted,
+        outdated=merge.outdated,
+        size_bytes=size,
+    )
+
+
+def _named(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
+    """Say in every row which file it is in now."""
+    position = batch.schema.get_field_index("_hoodie_file_name")
+    names = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(batch.num_rows, np.int32)), pa.array([file_name])
+    )
+    columns = batch.columns
+    columns[position] = names
+    fields = list(batch.schema)
+    fields[position] = pa.field("_hoodie_file_name", names.type)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _write_log(group: _Group, file_id: str, winners: Winners, state: WriteState) -> GroupWritten:
+    name = render_log_file_name(LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN))
+    path = path_in_partition(group.partition, name)
+    batches = list(winners.rows(winners.is_record))
+    records = pa.Table.from_batches(batches) if batches else None
+    deletes = _deletes(group, winners, state)
+    data = encode_log_file(
+        instant=state.instant,
+        avro_schema=state.avro_schema,
+        records=records,
+        deletes=deletes,
+        block_format=state.log_format,
+    )
+    facts = log_file_facts(data, path=path)
+    size = _put(path, data, facts, "CREATE", group.partition, state)
+    return _report(
+        group,
+        file_id,
+        path=path,
+        is_log=True,
+        previous_instant=state.instant,
+        rows=records.num_rows if records is not None else 0,
+        key_hash_sum=facts.key_hash_sum,
+        # Whether a key is new is known once the log is merged; until then, as for Hudi, a log holds updates.
+        updated=records.num_rows if records is not None else 0,
+        deleted=len(deletes.keys) if deletes is not None else 0,
+        size_bytes=size,
+    )
+
+
+def _deletes(group: _Group, winners: Winners, state: WriteState) -> Deletes | None:
+    """Collect the deletes among the winners, with the ordering values of their rows."""
+    entries = pa.array(winners.entries[~winners.is_record])
+    if not len(entries):
+        return None
+    keys = group.record_keys.take(entries)
+    ordering = None
+    if state.operation is not Operation.DELETE and not state.rules.by_commit_time:
+        rows = group.rows.take(entries)
+        names = state.rules.ordering_fields
+        columns = [nested_column(rows, name) for name in names]
+        ordering = pa.StructArray.from_arrays(columns, names=list(names))
+    return Deletes(keys, group.partition, ordering)
+
+
+def _put(
+    path: str, data: bytes | Path, facts: FileFacts, marker: str, partition: str, state: WriteState
+) -> int:
+    """Put a file, its marker first; return its size. An attempt that comes second must have had the same rows."""
+    store = state.store
+    # The marker comes before all else: by it the next comer finds what to take back.
+    store.put(marker_path(state.instant, path, marker), b"")
+    if partition not in state.partitions:
+        metadata = render_partition_metadata(state.instant, partition_depth(partition))
+        store.put_new(partition_metadata_path(partition), metadata)
+    if not store.put_new(path, data):
+        found = _facts_of(path, state)
+        if (found.rows, found.key_hash_sum) != (facts.rows, facts.key_hash_sum):
+            raise ConfigError(
+                f"two attempts at {path} had different rows: {found.rows} with the key sum {found.key_hash_sum}, and "
+                f"{facts.rows} with {facts.key_hash_sum}. The frame's rows change from one evaluation to the next "
+                f"(rand(), a source that is being written, an unordered limit). Write it down first, e.g. as Parquet, "
+                f"or cache it."
+            )
+        return store.stat(path).size_bytes
+    return data.stat().st_size if isinstance(data, Path) else len(data)
+
+
+def _facts_of(path: str, state: WriteState) -> FileFacts:
+    if path.endswith(".parquet"):
+        return read_file_facts(state.store, path)
+    return log_file_facts(state.store.read(path), path=path)
+
+
+def _check_elements(rows: pa.Table, state: WriteState) -> None:
+    if state.allows_null_elements:
+        return
+    column = find_null_element(rows)
+    if column is not None:
+        raise ConfigError(
+            f"column {column!r} has an array with a null in it. Hudi's own writer fails on such rows once they are in "
+            f"the table. Filter the nulls out of the array, or make the table with allow_null_elements=True."
+        )
+
+
+def _report(group: _Group, file_id: str, **facts: Any) -> GroupWritten:
+    return GroupWritten(
+        partition=group.partition,
+        file_id=file_id,
+        received=len(group.record_keys),
+        received_sum=key_hash_sum(group.record_keys),
+        **facts,
+    )

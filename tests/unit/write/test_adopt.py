@@ -1,0 +1,153 @@
+"""A table adopted with the wrong count would take every key a second time."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bucketlake.config import load_properties, update_properties
+from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
+from bucketlake.index import SimpleBuckets
+from bucketlake.state import load_state
+from bucketlake.storage import LocalStore
+from bucketlake.write.adopt import adopt, plan_adopt
+from bucketlake.write.fingerprint import is_adopted, writing_index
+
+Golden = Callable[[str], Path]
+
+
+@pytest.fixture
+def copied(golden_table: Golden, tmp_path: Path) -> Callable[[str], LocalStore]:
+    """Return a copy of a golden table, to be written."""
+
+    def copy(name: str) -> LocalStore:
+        shutil.copytree(golden_table(name), tmp_path / name)
+        return LocalStore(tmp_path / name)
+
+    return copy
+
+
+@pytest.mark.shows("S6", "X1")
+@pytest.mark.parametrize(
+    ("name", "fields", "rows"),
+    [
+        ("cow_simple_bucket", None, 12),
+        ("mor_simple_bucket_avro", None, 10),
+        ("mor_simple_bucket_parquet_log", ["id"], 12),
+        ("mor_nonpartitioned", None, 13),
+        ("cow_composite_keys", ["k1"], 8),
+        ("cow_complex_single_key", None, 12),
+        ("mor_bulk_insert_bucket", None, 12),
+    ],
+)
+def test_a_table_of_hudi_is_adopted_and_says_its_layout_from_then_on(
+    copied: Callable[[str], LocalStore], name: str, fields: list[str] | None, rows: int
+) -> None:
+    store = copied(name)
+    before = load_properties(store)
+    assert not is_adopted(before)
+    seen: list[tuple[int, int]] = []
+    plan = adopt(store, buckets=4, hash_fields=fields, on_progress=lambda *step: seen.append(step))
+    assert plan.rows == rows
+    assert seen[0] == (0, plan.file_groups)
+    assert seen[-1] == (plan.file_groups, plan.file_groups)
+    assert "agree with 4 buckets" in str(plan)
+    state = load_state(store)
+    assert is_adopted(state.properties)
+    assert writing_index(state) == SimpleBuckets(4, tuple(fields or before.record_key_fields))
+    assert before.raw.items() <= state.properties.raw.items()
+    assert adopt(store, buckets=4, hash_fields=fields) == plan, "again is no harm"
+
+
+@pytest.mark.shows("S6")
+@pytest.mark.parametrize("wrong", [5, 7, 8, 256])
+def test_a_wrong_count_is_refused_with_the_key_and_the_right_one(golden_table: Golden, wrong: int) -> None:
+    store = LocalStore(golden_table("cow_simple_bucket"))
+    before = store.read(".hoodie/hoodie.properties")
+    with pytest.raises(
+        LayoutMismatchError, match=r"record key '\d+' .* file group 0000.* agree with 4 buckets: try that"
+    ):
+        adopt(store, buckets=wrong)
+    assert store.read(".hoodie/hoodie.properties") == before
+
+
+@pytest.mark.shows("S6")
+def test_a_count_below_the_highest_bucket_is_refused(golden_table: Golden) -> None:
+    store = LocalStore(golden_table("cow_simple_bucket"))
+    with pytest.raises(LayoutMismatchError, match="is none of 2 buckets"):
+        plan_adopt(load_state(store), buckets=2)
+
+
+@pytest.mark.shows("S6")
+def test_wrong_hash_fields_are_refused(golden_table: Golden) -> None:
+    store = LocalStore(golden_table("cow_composite_keys"))
+    with pytest.raises(LayoutMismatchError, match="lies in the file group"):
+        adopt(store, buckets=4)
+    with pytest.raises(ConfigError, match="not among the record key fields"):
+        adopt(store, buckets=4, hash_fields=["name"])
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 1 << 20])
+def test_a_count_that_is_none_is_refused(golden_table: Golden, buckets: int) -> None:
+    with pytest.raises(ConfigError, match="bucket count"):
+        adopt(LocalStore(golden_table("cow_simple_bucket")), buckets=buckets)
+
+
+def test_another_count_than_the_one_kept_is_refused(copied: Callable[[str], LocalStore]) -> None:
+    store = copied("cow_simple_bucket")
+    adopt(store, buckets=4)
+    with pytest.raises(LayoutMismatchError, match="says it has 4 buckets"):
+        adopt(store, buckets=8)
+
+
+@pytest.mark.parametrize("name", ["mor_partition_bucket", "mor_consistent_0_before"])
+def test_tables_of_other_engines_are_not_adopted(golden_table: Golden, name: str) -> None:
+    with pytest.raises((UnsupportedError, ConfigError)):
+        adopt(LocalStore(golden_table(name)), buckets=2)
+
+
+def test_a_table_without_buckets_is_not_adopted(golden_table: Golden) -> None:
+    with pytest.raises(LayoutMismatchError, match="does not begin with the eight digits"):
+        adopt(LocalStore(golden_table("mor_simple_index_positions")), buckets=4)
+
+
+@pytest.mark.shows("S6")
+def test_two_file_groups_of_one_bucket_are_refused(copied: Callable[[str], LocalStore]) -> None:
+    store = copied("cow_simple_bucket")
+    path = next(path for path in sorted(store.root.glob("p0/*.parquet")))
+    twin = path.with_name(path.name.replace(path.name[9:13], "ffff", 1))
+    shutil.copy(path, twin)
+    with pytest.raises(LayoutMismatchError, match="are both of bucket"):
+        adopt(store, buckets=4)
+
+
+@pytest.mark.shows("S6")
+def test_keys_that_we_would_spell_otherwise_are_refused(copied: Callable[[str], LocalStore]) -> None:
+    store = copied("cow_complex_single_key")
+    update_properties(store, {"hoodie.table.keygenerator.type": "SIMPLE"})
+    with pytest.raises(LayoutMismatchError, match=r"'id:\d+' .* would get the key '\d+'"):
+        adopt(store, buckets=4)
+    assert not is_adopted(load_properties(store))
+
+
+@pytest.mark.shows("S6")
+def test_one_stray_key_among_many_is_found(copied: Callable[[str], LocalStore]) -> None:
+    """Every key is looked at, not some."""
+    store = copied("cow_simple_bucket")
+    path = max(store.root.glob("p0/00000003-*.parquet"), key=lambda file: file.name.rpartition("_")[2])
+    rows = pq.read_table(path)
+    last = rows.num_rows - 1
+    keys = rows.column("_hoodie_record_key").to_pylist()
+    ids = rows.column("id").to_pylist()
+    keys[last], ids[last] = "1", 1  # its bucket is 0
+    rows = rows.set_column(2, "_hoodie_record_key", pa.array(keys)).set_column(
+        rows.column_names.index("id"), "id", pa.array(ids, pa.int32())
+    )
+    pq.write_table(rows, path)
+    with pytest.raises(LayoutMismatchError, match="record key '1' of partition 'p0'"):
+        adopt(store, buckets=4)
