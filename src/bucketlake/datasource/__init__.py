@@ -1,5 +1,5 @@
-"""Python Data Source: `spark.read.format("bucketlake")`."""
+"""Python Data Source: `spark.read.format("bucketlake")`, and `df.write` for appending to merge-on-read tables."""
 
-from bucketlake.datasource.reader import BucketlakeSource
+from bucketlake.datasource.source import BucketlakeSource
 
 __all__ = ["BucketlakeSource"]

@@ -8,9 +8,10 @@
     another nullability                 stays; a null where it may not be is found with the rows
     anything else, or a column less     refuses, before anything is written
 
-Structs, elements and values evolve alike. Hudi goes further: it turns a number
-column to text when rows bring text, and rounds a stored long to a double.
-Neither can be undone, so here both are refused.
+A struct, wherever it is, gets new fields as a table gets columns. But what is inside a column never widens: Hudi on
+Spark cannot read such a table, its own neither, unless it is told not to read in batches ("Nested types with type
+changes cannot be read in vectorized mode"). Hudi's writer also goes further than the list: it turns a number column
+to text when rows bring text, and rounds a stored long to a double. Neither can be undone, so here both are refused.
 
 Columns in `fixed` place a record (record key, partition, hash) or order its
 versions. Their text is in files and folder names already: 1 must not become 1.0.
@@ -130,7 +131,13 @@ def _evolved(stored: pa.DataType, incoming: pa.DataType, column: str, fixed: Col
     if _may_take(stored, incoming):
         return stored
     if _may_become(stored, incoming):
-        return incoming
+        if "." not in column:
+            return incoming
+        raise SchemaError(
+            f"{column!r} is {incoming} in the rows to write and {stored} in the table. A column of the table itself "
+            f"widens, but what is inside one does not: Hudi on Spark could not read the table afterwards. Cast it to "
+            f"{stored} before writing, or write it under another name."
+        )
     raise SchemaError(
         f"column {column!r} is {incoming} in the rows to write and {stored} in the table, and neither widens to the "
         f"other. Cast it to {stored} before writing, or write it under another name."

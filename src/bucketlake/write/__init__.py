@@ -1,5 +1,6 @@
 """A write: decided on the driver, done by tasks, proven and committed."""
 
+from bucketlake.write.adopt import adopt
 from bucketlake.write.append import (
     Append,
     Appended,
@@ -8,7 +9,6 @@ from bucketlake.write.append import (
     begin_append,
     complete_append,
 )
-from bucketlake.write.adopt import adopt
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received_sum
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create
 from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
@@ -34,9 +34,9 @@ __all__ = [
     "WriteOptions",
     "WriteState",
     "abort_append",
+    "adopt",
     "append_rows",
     "begin_append",
-    "adopt",
     "check_proof",
     "columns_without_null",
     "complete_append",

@@ -25,16 +25,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bucketlake.config import MergeMode, TableType
-from bucketlake.errors import ProofError, UnsupportedError
-from bucketlake.state import TableState, files_of, load_state
+from bucketlake.errors import UnsupportedError
+from bucketlake.state import TableState, files_of
 from bucketlake.storage import Store
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
 from bucketlake.write.fingerprint import writing_index
-from bucketlake.write.job import ArrowRows, WriteOptions, columns_after
-from bucketlake.write.markers import marked_files
+from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after
 from bucketlake.write.state import Operation, WriteState, plan_write
 from bucketlake.write.task import GroupWritten
-from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, check_writable, complete
+from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +54,13 @@ class Appended:
 
 def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Append:
     """Begin an append of rows with this schema; what cannot be appended to is refused first."""
-    state = load_state(store)
-    check_writable(state)
-    _check_appendable(state)
-    columns_after(schema, state, Operation.UPSERT)
-    writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
-    transaction, state = begin(store, operation=Operation.UPSERT)
+
+    def check(state: TableState) -> None:
+        _check_appendable(state)
+        columns_after(schema, state, Operation.UPSERT)
+        writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
+
+    transaction, state = begin(store, operation=Operation.UPSERT, check=check)
     try:
         plan = plan_write(
             state,
@@ -96,7 +96,7 @@ def complete_append(append: Append, done: Sequence[Appended]) -> CommitSummary:
     try:
         with Heartbeat(transaction):
             check_proof(sent, written)
-            _check_files(transaction, written)
+            check_files(transaction, written)
             if not written:
                 abort(transaction)
                 return CommitSummary(operation=str(Operation.UPSERT))
@@ -127,18 +127,6 @@ def complete_append(append: Append, done: Sequence[Appended]) -> CommitSummary:
 def abort_append(append: Append) -> None:
     """Take back what tasks wrote."""
     abort(append.transaction)
-
-
-def _check_files(transaction: Transaction, written: Sequence[GroupWritten]) -> None:
-    """Compare the files that were begun with those that were reported: another attempt's may not become visible."""
-    begun = set(marked_files(transaction.store, transaction.instant) or ())
-    strangers = sorted(begun - {group.path for group in written})
-    if strangers:
-        raise ProofError(
-            f"{strangers[0]} was written by an attempt that failed, and the one after it had no rows for that file. "
-            f"Nothing was committed. The frame's rows change from one evaluation to the next (rand(), a source that "
-            f"is being written): write it down first, e.g. as Parquet."
-        )
 
 
 def _check_appendable(state: TableState) -> None:

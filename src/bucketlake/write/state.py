@@ -127,7 +127,8 @@ def plan_write(
         schema=schema,
         avro_schema=arrow_to_avro(with_meta_columns(schema), table=properties.name),
         groups=groups,
-        partitions=frozenset(files),
+        # The root of a table without partitions is always listed, and is marked as a partition by its first file.
+        partitions=frozenset(partition for partition, group in files.items() if partition or group),
         tasks=tasks,
         places=places,
         log_format=log_format,

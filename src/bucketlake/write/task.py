@@ -42,7 +42,7 @@ from bucketlake.layout.names import (
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.logfile import Deletes, LogDeletes, LogRecords, encode_log_file, log_file_facts
 from bucketlake.merge import SliceMerge, Winners, fold_logs
-from bucketlake.schema import find_null_element, fit_rows, key_hash_sum
+from bucketlake.schema import find_null_element, fit_rows, key_hash_sum, named_in
 from bucketlake.storage import Spill
 from bucketlake.write.state import Operation, WriteState
 from bucketlake.write.tag import nested_column
@@ -202,7 +202,7 @@ def _write_base(
     with Spill() as spill:
         writer = BaseFileWriter(spill, schema, avro_schema=state.avro_schema)
         for batch in merge.over(base):
-            writer.write(_named(batch, name))
+            writer.write(named_in(batch, name))
         facts = writer.finish({})
         if old is not None and not (merge.inserted or merge.updated or merge.deleted):
             return _report(group, file_id, outdated=merge.outdated)
@@ -221,19 +221,6 @@ def _write_base(
         outdated=merge.outdated,
         size_bytes=size,
     )
-
-
-def _named(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
-    """Say in every row which file it is in now."""
-    position = batch.schema.get_field_index("_hoodie_file_name")
-    names = pa.DictionaryArray.from_arrays(
-        pa.array(np.zeros(batch.num_rows, np.int32)), pa.array([file_name])
-    )
-    columns = batch.columns
-    columns[position] = names
-    fields = list(batch.schema)
-    fields[position] = pa.field("_hoodie_file_name", names.type)
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _write_log(group: _Group, file_id: str, winners: Winners, state: WriteState) -> GroupWritten:

@@ -1,0 +1,131 @@
+"""Options of `format("bucketlake")`, parsed and checked.
+
+Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
+`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `buckets`, `hash_fields`.
+Both: `path`, and `storage.<name>`, which goes to the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bucketlake.errors import ConfigError
+from bucketlake.logfile import LogFormat
+from bucketlake.write import WriteOptions
+
+READING = frozenset(
+    {
+        "path",
+        "as_of",
+        "begin",
+        "end",
+        "query",
+        "columns",
+        "meta_columns",
+        "buckets",
+        "hash_fields",
+        "partition_rules",
+    }
+)
+WRITING = frozenset({"path", "log_format", "buckets", "hash_fields"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of one read."""
+
+    path: str
+    table: Mapping[str, Any]
+    """Keyword arguments of `Table.open`."""
+    query: Mapping[str, Any]
+    """Keyword arguments of `Table.plan`."""
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> SourceOptions:
+        options = _known(raw, READING, "reads")
+        kind = options.get("query", "snapshot")
+        if kind not in ("snapshot", "read_optimized"):
+            raise ConfigError(f"query is {kind!r}; expected 'snapshot' or 'read_optimized'.")
+        return cls(
+            path=options["path"],
+            table={
+                "storage_options": _storage(options),
+                "buckets": _integer(options, "buckets"),
+                "hash_fields": _names(options, "hash_fields"),
+                "partition_rules": options.get("partition_rules"),
+            },
+            query={
+                "as_of": options.get("as_of"),
+                "begin": options.get("begin"),
+                "end": options.get("end"),
+                "read_optimized": kind == "read_optimized",
+                "columns": _names(options, "columns"),
+                "meta_columns": _boolean(options, "meta_columns", default=True),
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of one write."""
+
+    path: str
+    storage: Mapping[str, str] | None
+    write: WriteOptions
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> SinkOptions:
+        options = _known(raw, WRITING, "writes")
+        log_format = options.get("log_format", LogFormat.PARQUET).lower()
+        if log_format not in tuple(LogFormat):
+            raise ConfigError(f"log_format is {log_format!r}; expected one of {', '.join(LogFormat)}.")
+        return cls(
+            path=options["path"],
+            storage=_storage(options),
+            write=WriteOptions(
+                log_format=LogFormat(log_format),
+                buckets=_integer(options, "buckets"),
+                hash_fields=_names(options, "hash_fields"),
+            ),
+        )
+
+
+def _known(raw: Mapping[str, str], known: Collection[str], does: str) -> dict[str, str]:
+    options = {key.lower(): value for key, value in raw.items()}
+    unknown = sorted(k for k in options if k not in known and not k.startswith("storage."))
+    if unknown:
+        raise ConfigError(
+            f"unknown option {', '.join(map(repr, unknown))}; bucketlake {does} with {', '.join(sorted(known))} "
+            f"and storage.<name>."
+        )
+    if "path" not in options:
+        raise ConfigError('no path: spark.read.format("bucketlake").load("/path/of/the/table").')
+    return options
+
+
+def _storage(options: Mapping[str, str]) -> dict[str, str] | None:
+    return {k[8:]: v for k, v in options.items() if k.startswith("storage.")} or None
+
+
+def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
+    return tuple(name.strip() for name in options[key].split(",")) if key in options else None
+
+
+def _integer(options: Mapping[str, str], key: str) -> int | None:
+    if key not in options:
+        return None
+    try:
+        return int(options[key])
+    except ValueError:
+        raise ConfigError(f"option {key} is {options[key]!r}; expected a number.") from None
+
+
+def _boolean(options: Mapping[str, str], key: str, *, default: bool) -> bool:
+    words = {"true": True, "false": False}
+    if key not in options:
+        return default
+    if options[key].lower() not in words:
+        raise ConfigError(f"option {key} is {options[key]!r}; expected true or false.")
+    return words[options[key].lower()]
