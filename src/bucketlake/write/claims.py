@@ -11,14 +11,19 @@ finishes a claim which its maker did not live to finish does exactly the same.
    So at most the newest claim is open, and an open one is for the next comer to finish.
 2. What the claims say is read before the timeline, and a number is taken after both: who was overtaken in between
    finds the number taken.
-3. Old claims are deleted. A writer that slept through all of that could take a number that was used before; it
+3. A plan that is put on the timeline is claimed too. A compaction takes in what completed before its instant and
+   leaves out what completes after it; so no commit may be on its way when its instant is chosen, and whoever commits
+   next must know of it.
+4. Old claims are deleted. A writer that slept through all of that could take a number that was used before; it
    looks again after taking one, and gives it back if there is a higher one. If it dies in between, no harm is done
    by rule 1: only the newest claim of a commit counts.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -34,6 +39,7 @@ CLAIMS_KEPT = 64
 class Outcome(StrEnum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
+    SCHEDULE = "schedule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +51,11 @@ class Claim:
     action: Action
     outcome: Outcome
     completed: str
-    """The completion time: of the instant, or of the rollback that takes it back."""
+    """The completion time: of the instant, or of the rollback that takes it back. Of a plan, its own instant."""
     rollback: str | None = None
     """The requested time of that rollback."""
+    plan: str | None = None
+    """What a plan's requested file says, as text: see `packed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,19 @@ class Claims:
         for number in reversed(self.numbers):
             if number < self.newest.number and (claim := _read_claim(self.store, number)):
                 yield claim
+
+
+def packed(body: bytes) -> str:
+    """Turn the body of a requested file into text for a claim.
+
+    >>> unpacked(packed(b"plan"))
+    b'plan'
+    """
+    return base64.b64encode(zlib.compress(body)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
 
 
 def list_claims(store: Store) -> Claims:
@@ -129,6 +150,7 @@ def _read_claim(store: Store, number: int) -> Claim | None:
             outcome=Outcome(body["outcome"]),
             completed=str(body["completed"]),
             rollback=body["rollback"],
+            plan=body.get("plan"),
         )
     except FileNotFoundError:
         return None

@@ -6,16 +6,19 @@ Spark, or an Arrow table in this process. The story is the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import os
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import CommitConflictError, ConfigError, ProofError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile
 from bucketlake.logfile import LogFormat
@@ -25,13 +28,26 @@ from bucketlake.storage import Store
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
 from bucketlake.write.fingerprint import writing_index
+from bucketlake.write.markers import marked_files
 from bucketlake.write.state import Operation, WriteState, plan_write, replaced_by
 from bucketlake.write.tag import TAG_TYPE, flagged, key_columns, tag
 from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
 from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
 
+ATTEMPTS = 6
+"""How often a write is run if others keep being faster."""
+
 PARTITIONS_LISTED_WHOLE = 10_000
 """Above this many partitions a write first asks its rows which ones it touches."""
+
+_ROWS_CHANGE = (
+    "Nothing was committed. The rows change from one evaluation to the next (rand(), a source that is being written): "
+    "write them down first, e.g. as Parquet."
+)
+
+
+_chance = random.Random(os.getpid())
+_log = logging.getLogger("bucketlake.write")
 
 
 class Rows(Protocol):
@@ -65,9 +81,26 @@ class WriteOptions:
 def run_write(
     rows: Rows, store: Store, operation: Operation, options: WriteOptions | None = None
 ) -> CommitSummary:
-    """Write `rows` into the table in `store`, and say what that did."""
+    """Write `rows` into the table in `store`, and say what that did.
+
+    A write that another one was faster than is run again, on what there is then, a few times.
+    """
     options = options or WriteOptions()
     watch = _Stopwatch()
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return _run_once(rows, store, operation, options, watch)
+        except CommitConflictError as conflict:
+            if not left:
+                raise
+            _log.info("%s", conflict)
+            sleep(_chance.uniform(0.0, 0.1 * 2 ** (ATTEMPTS - left)))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _run_once(
+    rows: Rows, store: Store, operation: Operation, options: WriteOptions, watch: _Stopwatch
+) -> CommitSummary:
 
     def check(state: TableState) -> None:
         columns_after(rows.schema, state, operation)
@@ -77,7 +110,8 @@ def run_write(
         transaction, state = begin(store, operation=operation, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction):
         with watch.stage("plan"):
-            files = _files_to_touch(rows, state, operation)
+            everything = files_of(state)
+            files = _files_to_touch(rows, everything, state, operation)
             plan = plan_write(
                 state,
                 writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
@@ -91,6 +125,8 @@ def run_write(
         with watch.stage("write"):
             sent, written = rows.run(plan)
             check_proof(sent, written)
+            check_files(transaction, written)
+            _check_places(written, planned=files, known=everything)
         with watch.stage("commit"):
             replaced = _replaced(state, files, operation, written)
             if not (replaced or any(group.path for group in written)):
@@ -235,19 +271,43 @@ def _commit(transaction: Transaction, metadata: CommitMetadata) -> str:
         return completed
 
 
-def _files_to_touch(rows: Rows, state: TableState, operation: Operation) -> dict[str, tuple[DataFile, ...]]:
-    """List the files of the partitions that a write may touch.
+def _files_to_touch(
+    rows: Rows, files: dict[str, tuple[DataFile, ...]], state: TableState, operation: Operation
+) -> dict[str, tuple[DataFile, ...]]:
+    """Choose, of a table's files, those of the partitions that a write may touch.
 
     A table of few partitions is taken whole. Of one with many, only those that the rows name are taken along: that
     costs a look at their partition columns.
     """
-    files = files_of(state)
     if len(files) <= PARTITIONS_LISTED_WHOLE or operation is Operation.INSERT_OVERWRITE_TABLE:
         return files
     keys = KeyGenerator.from_properties(state.properties)
     names = list(dict.fromkeys(column.name.partition(".")[0] for column in keys.partition_fields))
     touched = set(keys.partition_paths(rows.distinct(names)).to_pylist())
     return {partition: group for partition, group in files.items() if partition in touched}
+
+
+def check_files(transaction: Transaction, written: Sequence[GroupWritten]) -> None:
+    """Compare the files that were begun with those that were reported: others may not become visible."""
+    begun = set(marked_files(transaction.store, transaction.instant) or ())
+    strangers = sorted(begun - {group.path for group in written})
+    if strangers:
+        raise ProofError(
+            f"{strangers[0]} was written by an attempt that failed, and the one after it had no rows for that file. "
+            f"{_ROWS_CHANGE}"
+        )
+
+
+def _check_places(
+    written: Iterable[GroupWritten], *, planned: Collection[str], known: Collection[str]
+) -> None:
+    """Refuse rows of a partition that was not named when the rows were asked: the plan knows no file groups there."""
+    for group in written:
+        if group.partition in known and group.partition not in planned:
+            raise ProofError(
+                f"rows of the partition {group.partition!r} arrived, and there were none when the rows were asked for "
+                f"their partitions. {_ROWS_CHANGE}"
+            )
 
 
 def _check_partitions(partitions: Sequence[str], known: Iterable[str]) -> None:

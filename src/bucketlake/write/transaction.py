@@ -7,18 +7,21 @@
 Readers see nothing of a write before the file T_C.<action>, and all of it after. Cut off before its claim, a write
 is rolled back by the next; cut off after it, it is published by the next.
 
-One writer at a time: a second one finds the first one's pending instant and its heartbeat when it begins, and the
-first finds out when it commits if anybody has committed in spite of that.
+Several writers may be at it at once. Nobody waits while rows are written; under the table's lock, a write looks at
+what others have completed since it began, and commits if none of them touched what it touched. Otherwise it is
+aborted, and may be run again on what there is then.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from bucketlake.config import TableProperties, load_properties
+from bucketlake.config import MergeMode, TableProperties, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
+from bucketlake.layout.names import partition_metadata_path
+from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -36,11 +39,13 @@ from bucketlake.timeline import (
     load_timeline,
     process_clock,
     publish,
+    read_commit_metadata,
     read_rollback_metadata,
     write_inflight,
     write_requested,
 )
 from bucketlake.write.claims import Claim, Outcome, forget_old, list_claims, take
+from bucketlake.write.conflicts import Footprint, find_conflict, footprint_of
 from bucketlake.write.heartbeat import (
     Heartbeat,
     is_alive,
@@ -48,15 +53,17 @@ from bucketlake.write.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
+from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import delete_data_files, delete_markers, marked_files
 from bucketlake.write.recovery import (
     TRANSACTIONS,
     completed_time,
-    is_settled,
     latest_time,
     publish_claimed,
     recover,
+    settle,
 )
+from bucketlake.write.rollback import plan_of
 from bucketlake.write.state import Operation, action_of
 from bucketlake.write.writable import check_writable
 
@@ -83,7 +90,7 @@ class Transaction:
     action: Action
     operation: Operation
     seen: frozenset[str]
-    """The requested times of the writes it builds on; no other may complete before it does."""
+    """The requested times of the writes it builds on."""
 
 
 def begin(
@@ -96,16 +103,14 @@ def begin(
     """Begin a write: return it, and the table as it is to be written on.
 
     `check` may refuse the table by raising, before anything is written to it. Raises `ConcurrentWriteError` while
-    another write is under way. A `Heartbeat` must run from now until `complete` or `abort`: after two minutes
+    somebody moves file groups. A `Heartbeat` must run from now until `complete` or `abort`: after two minutes
     without, others take the write for dead.
     """
     before = load_state(store)
     _check(before, check)
     properties = before.properties
     clock = clock or process_clock(properties.timeline_timezone)
-    recovery = recover(store, properties, clock=clock)
-    if recovery.alive:
-        raise _under_way(recovery.alive[0])
+    recover(store, properties, clock=clock)
     action = action_of(operation, properties.table_type)
     instant = _announce(store, properties, action, clock)
     begun = Transaction(
@@ -121,7 +126,7 @@ def begin(
         # What there is to write on is read after others can see us: who completes from now on conflicts.
         state = load_state(store)
         _check(state, check)
-        _refuse_others(state, instant, clock)
+        _refuse_movers(state)
     except BaseException:
         abort(begun)
         raise
@@ -134,21 +139,23 @@ def begin(
 def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> str:
     """Commit a write; return its completion time.
 
-    Raises `CommitConflictError` if another write was completed since this one began, or somebody has taken it for
-    dead; then, as after any other error, call `abort`.
+    Raises `CommitConflictError` if another write was completed since this one began and touched the same file groups,
+    or somebody has taken this one for dead; then, as after any other error, call `abort`.
     """
     clock = clock or process_clock(transaction.properties.timeline_timezone)
     body = encode_commit_metadata(metadata, action=transaction.action)
-    _store_body(transaction, body)
-    claim = _claim_commit(transaction, clock)
-    publish(
-        transaction.store,
-        transaction.properties,
-        instant=claim.instant,
-        action=claim.action,
-        completed=claim.completed,
-        body=body,
-    )
+    with table_lock(transaction.store):
+        _keep_partitions(transaction, metadata)
+        _store_body(transaction, body)
+        claim = _claim_commit(transaction, footprint_of(metadata), clock)
+        publish(
+            transaction.store,
+            transaction.properties,
+            instant=claim.instant,
+            action=claim.action,
+            completed=claim.completed,
+            body=body,
+        )
     _tidy(transaction, claim)
     return claim.completed
 
@@ -166,10 +173,31 @@ def abort(transaction: Transaction) -> str | None:
     if completed is not None:
         _tidy(transaction, None)
         return completed
-    delete_data_files(store, marked_files(store, instant) or (), instant=instant, keep_partitions=False)
+    _delete_files(transaction)
     delete_pending(store, properties, instant=instant, action=transaction.action)
     stop_heartbeat(store, instant)
     return None
+
+
+def _delete_files(transaction: Transaction) -> None:
+    """Delete what the write has put into the table, under the lock: partitions may go, which others rely on."""
+    store, instant = transaction.store, transaction.instant
+    paths = marked_files(store, instant) or ()
+    if not paths:
+        return
+    try:
+        with table_lock(store):
+            delete_data_files(store, paths, instant=instant, keep_partitions=False)
+    except ConflictError:
+        delete_data_files(store, paths, instant=instant, keep_partitions=True)
+
+
+def _keep_partitions(transaction: Transaction, metadata: CommitMetadata) -> None:
+    """See to it that the partitions we wrote to are still there: whoever made them may have been aborted since."""
+    opened = {stat.partition for stat in metadata.write_stats if stat.previous_instant is None}
+    for partition in sorted(opened):
+        body = render_partition_metadata(transaction.instant, partition_depth(partition))
+        transaction.store.put_new(partition_metadata_path(partition), body)
 
 
 def _announce(store: Store, properties: TableProperties, action: Action, clock: Clock) -> str:
@@ -203,16 +231,24 @@ def refuse_live_writers(state: TableState, *, but: str = "", clock: Clock | None
             raise _under_way(other)
 
 
-def _refuse_others(state: TableState, instant: str, clock: Clock) -> None:
-    """Refuse to write beside a write that is alive, or on a table that somebody is halfway through changing."""
-    refuse_live_writers(state, but=instant, clock=clock)
-    unfinished = (Action.CLUSTERING, Action.ROLLBACK, Action.RESTORE, Action.INDEXING, *TRANSACTIONS)
-    for other in state.timeline.pending(*unfinished):
-        if other.requested != instant:
-            raise ConcurrentWriteError(
-                f"the {other.action} of {other.requested} is pending, and rows may not be written beside it. Let the "
-                f"engine that began it finish it or roll it back, then write again."
-            )
+def _refuse_movers(state: TableState) -> None:
+    """Refuse to write on a table whose file groups somebody is halfway through moving, or taking back."""
+    for other in state.timeline.pending(Action.CLUSTERING, Action.RESTORE, Action.INDEXING):
+        raise ConcurrentWriteError(
+            f"the {other.action} of {other.requested} is pending, and rows may not be written beside it. Let the "
+            f"engine that began it finish it or roll it back, then write again."
+        )
+    completed = {i.requested for i in state.timeline.writes}
+    for rollback in _rollbacks_of(state.store, state.timeline, completed):
+        raise _under_way(rollback)
+
+
+def _rollbacks_of(store: Store, timeline: Timeline, commits: Collection[str]) -> Iterator[Instant]:
+    """Find pending rollbacks of these commits, or of what we cannot tell; those of failed writes harm nobody."""
+    for rollback in timeline.pending(Action.ROLLBACK):
+        plan = plan_of(store, rollback)
+        if plan is None or plan.target in commits:
+            yield rollback
 
 
 def _store_body(transaction: Transaction, body: bytes) -> None:
@@ -226,17 +262,14 @@ def _store_body(transaction: Transaction, body: bytes) -> None:
         raise _taken_for_dead(transaction)
 
 
-def _claim_commit(transaction: Transaction, clock: Clock) -> Claim:
+def _claim_commit(transaction: Transaction, ours: Footprint, clock: Clock) -> Claim:
     store, properties = transaction.store, transaction.properties
     while True:
-        claims = list_claims(store)
+        # What somebody decided and did not live to do comes before ours.
+        claims, timeline = settle(store, properties)
         if claims.rollback_of(transaction.instant) is not None:
             raise _taken_for_dead(transaction)
-        newest = claims.newest
-        timeline = load_timeline(store, properties)
-        _refuse_conflicts(transaction, timeline)
-        if newest is not None and not is_settled(store, properties, newest, timeline):
-            raise _overtaken(transaction, f"{newest.action} of {newest.instant}")
+        _refuse_conflicts(transaction, ours, timeline)
         claim = Claim(
             number=claims.next_number,
             instant=transaction.instant,
@@ -248,20 +281,33 @@ def _claim_commit(transaction: Transaction, clock: Clock) -> Claim:
             return claim
 
 
-def _refuse_conflicts(transaction: Transaction, timeline: Timeline) -> None:
+def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timeline) -> None:
     pending = {i.requested for i in timeline.pending(transaction.action)}
     if transaction.instant not in pending:
         raise _taken_for_dead(transaction)
-    for instant in timeline.completed(*TRANSACTIONS, Action.RESTORE):
-        if instant.requested not in transaction.seen:
-            raise _overtaken(transaction, f"{instant.action} of {instant.requested}")
+    missed = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
+    others = (
+        (f"{i.action} of {i.requested}", footprint_of(read_commit_metadata(transaction.store, i)))
+        for i in missed
+    )
+    properties = transaction.properties
+    rows_say_order = properties.merge_mode is MergeMode.EVENT_TIME_ORDERING and bool(
+        properties.ordering_fields
+    )
+    conflict = find_conflict(ours, others, logs_commute=rows_say_order)
+    if conflict is not None:
+        raise _overtaken(transaction, conflict)
+    for restore in timeline.completed(Action.RESTORE):
+        if restore.requested not in transaction.seen:
+            raise _overtaken(transaction, f"restore of {restore.requested}")
+    for rollback in _rollbacks_of(transaction.store, timeline, transaction.seen):
+        raise _overtaken(transaction, f"rollback of {rollback.requested}")
     for rollback in timeline.completed(Action.ROLLBACK):
         if rollback.requested > transaction.instant:
             undone = set(read_rollback_metadata(transaction.store, rollback).rolled_back)
             if undone & transaction.seen:
                 raise _overtaken(transaction, f"rollback of {', '.join(sorted(undone))}")
-    ours, theirs = transaction.properties, load_properties(transaction.store)
-    if _layout_of(ours) != _layout_of(theirs):
+    if _layout_of(properties) != _layout_of(load_properties(transaction.store)):
         raise _overtaken(transaction, "change of hoodie.properties")
 
 
@@ -304,8 +350,8 @@ def _inflight_path(transaction: Transaction) -> str:
 
 def _under_way(other: Instant) -> ConcurrentWriteError:
     return ConcurrentWriteError(
-        f"the {other.action} of {other.requested} is under way: its writer's heartbeat is fresh. Two writers at once "
-        f"are not supported yet. Wait for it to end; if its process is dead, it counts as such two minutes after its "
+        f"the {other.action} of {other.requested} is under way: its writer's heartbeat is fresh. "
+        f"Wait for it to end; if its process is dead, it counts as such two minutes after its "
         f"last beat, and the next write rolls it back."
     )
 

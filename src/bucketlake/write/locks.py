@@ -1,0 +1,186 @@
+"""The table lock: at most one writer checks and commits at a time, Hudi's writers included.
+
+    shared disk      .hoodie/lock                    there while somebody holds it     (FileSystemBasedLockProvider)
+    object stores    .hoodie/.locks/table_lock.json  {"expired": false, "validUntil": ms, "owner": "..."}
+                                                     replaced on condition             (StorageBasedLockProvider)
+    memory           none: one process is all there is
+
+Threads of one process line up for a lock of their own first. A lock is held for the seconds of a commit, and renewed
+if that takes longer; one whose time has run out is taken over. Whoever lost a lock that way cannot commit any more,
+but not because of the lock: commits are decided by claims, and the lock only keeps writers from trying in vain.
+
+Hudi leaves nothing in `.hoodie/lock`, not even a time, so a lock that a dead Hudi left there stays until somebody
+deletes it; we say so when we have waited long enough.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
+
+from bucketlake.errors import ConflictError
+from bucketlake.storage import FileStat, Store
+from bucketlake.timeline.clock import system_ms
+
+DISK_LOCK_PATH = ".hoodie/lock"
+OBJECT_LOCK_PATH = ".hoodie/.locks/table_lock.json"
+
+VALID_MS = 300_000
+"""As long as Hudi's: a holder that shows no sign of life for so long is taken for dead."""
+RENEW_SECONDS = 30.0
+WAIT_SECONDS = 60.0
+DRIFT_MS = 500
+"""How far clocks may be apart, as Hudi has it."""
+
+_log = logging.getLogger("bucketlake.write")
+_chance = random.Random(os.getpid())
+_threads: dict[str, Lock] = {}
+_threads_guard = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a lock file says of its holder."""
+
+    owner: str
+    valid_until_ms: int
+
+    def render(self, *, expired: bool = False) -> bytes:
+        body = {"expired": expired, "validUntil": self.valid_until_ms, "owner": self.owner}
+        return json.dumps(body).encode()
+
+
+@contextmanager
+def table_lock(
+    store: Store, *, wait_seconds: float = WAIT_SECONDS, now_ms: Callable[[], int] = system_ms
+) -> Iterator[None]:
+    """Hold the table's lock while the block runs; `ConflictError` if it was not to be had in time."""
+    deadline = monotonic() + wait_seconds
+    with _threads_guard:
+        turn = _threads.setdefault(store.uri, Lock())
+    if not turn.acquire(timeout=wait_seconds):
+        raise _too_long(store, "another thread of this process", wait_seconds)
+    try:
+        if store.uri.startswith("memory:"):
+            yield
+            return
+        lock = _FileLock(store, now_ms)
+        lock.acquire(deadline, wait_seconds)
+        with lock.renewed():
+            yield
+    finally:
+        turn.release()
+
+
+class _FileLock:
+    """A lock file, taken by putting it, or by replacing one whose holder is dead."""
+
+    def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._is_disk = "://" not in store.uri or store.uri.startswith("file:")
+        self._path = DISK_LOCK_PATH if self._is_disk else OBJECT_LOCK_PATH
+        # Every holder is somebody else, even in one process: a lock that was lost must not look like ours.
+        self._owner = f"bucketlake-{socket.gethostname()}-{os.getpid()}-{_chance.getrandbits(64):016x}"
+
+    def acquire(self, deadline: float, wait_seconds: float) -> None:
+        pause = 0.01
+        while not self._take():
+            if monotonic() > deadline:
+                raise _too_long(self._store, self._holder(), wait_seconds)
+            sleep(pause * (0.5 + _chance.random()))
+            pause = min(2 * pause, 0.5)
+
+    @contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Keep the lock alive while the block runs, and release it then."""
+        ended = Event()
+
+        def renew() -> None:
+            while not ended.wait(RENEW_SECONDS):
+                try:
+                    self._replace_own(expired=False)
+                except Exception as fault:
+                    _log.warning("the lock of %s was not renewed: %s", self._store.uri, fault)
+
+        thread = Thread(target=renew, name=f"lock of {self._store.uri}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            self._release()
+
+    def _take(self) -> bool:
+        mine = self._fresh().render()
+        if self._store.put_new(self._path, mine):
+            return True
+        found = self._found()
+        if found is None:
+            return False
+        stat, held = found
+        if held is not None and held.owner == self._owner:
+            return True  # The answer to our first try was lost on the way.
+        if held is None or self._now_ms() <= held.valid_until_ms + DRIFT_MS:
+            return False
+        return self._store.replace_if(self._path, mine, stat.version)
+
+    def _release(self) -> None:
+        """Give the lock up, unless it was taken from us."""
+        try:
+            if not self._is_disk:
+                self._replace_own(expired=True)
+            elif self._replace_own(expired=False):
+                # Renewed just now: nobody takes it over before it is gone.
+                self._store.delete(self._path)
+        except Exception as fault:
+            _log.warning(
+                "the lock of %s was not released, and will run out by itself: %s", self._store.uri, fault
+            )
+
+    def _replace_own(self, *, expired: bool) -> bool:
+        found = self._found()
+        if found is None or found[1] is None or found[1].owner != self._owner:
+            return False
+        return self._store.replace_if(self._path, self._fresh().render(expired=expired), found[0].version)
+
+    def _found(self) -> tuple[FileStat, _Held | None] | None:
+        """Return the lock file, and what it says: None if that is nothing we understand, as with Hudi's on disk."""
+        try:
+            stat = self._store.stat(self._path)
+            body = json.loads(self._store.read(self._path) or b"{}")
+            expired, until, owner = body.get("expired", False), body["validUntil"], body["owner"]
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return stat, None
+        return stat, _Held(str(owner), -DRIFT_MS - 1 if expired else int(until))
+
+    def _fresh(self) -> _Held:
+        return _Held(self._owner, self._now_ms() + VALID_MS)
+
+    def _holder(self) -> str:
+        found = self._found()
+        if found is None:
+            return "somebody who has just released it"
+        stat, held = found
+        age = max(0, self._now_ms() - stat.modified_ms) // 1000
+        if held is None:
+            return f"a writer that left no name in {self._path}, as Hudi does, {age} s ago; if dead, delete the file"
+        return f"{held.owner}, renewed {age} s ago"
+
+
+def _too_long(store: Store, holder: str, wait_seconds: float) -> ConflictError:
+    return ConflictError(
+        f"the lock of {store.uri} was not to be had within {wait_seconds:.0f} s: it is held by {holder}. "
+        f"Nothing of ours is visible. Try again."
+    )
