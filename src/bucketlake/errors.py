@@ -7,6 +7,7 @@
         SchemaError            the rows' columns do not fit the table's
         TableExistsError       a table is to be created where one is
         LayoutMismatchError    another bucket count, hash field or key encoding than the table's
+        InstantError           an instant that is not there, or must stay as it is
       CorruptTableError      the bytes on disk break the format; `path` names the file
         UnsafePathError        a path leads out of the table
       UnsupportedError       a valid table that uses a feature we do not have
@@ -62,6 +63,10 @@ class LayoutMismatchError(ConfigError):
 
     Writing by it would put keys that the table has into new file groups, as duplicates.
     """
+
+
+class InstantError(ConfigError):
+    """An instant that is not there, or must stay as it is: it cannot be rolled back, restored to or protected."""
 
 
 class CorruptTableError(BucketlakeError):

@@ -11,13 +11,23 @@ constant.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import fastavro
 
 from bucketlake.timeline.instant import Action
-from bucketlake.timeline.metadata import CommitMetadata, RollbackMetadata, RollbackPlan, WriteStat
+from bucketlake.timeline.metadata import (
+    CleanerPlan,
+    CommitMetadata,
+    CompactionPlan,
+    RestorePlan,
+    RollbackMetadata,
+    RollbackPlan,
+    SavepointMetadata,
+    WriteStat,
+    decode_body,
+)
 
 _NAMESPACE = "org.apache.hudi.avro.model"
 _SYNC_MARKER = b"bucketlake/body/"
@@ -53,6 +63,97 @@ def encode_requested_replace() -> bytes:
     """Write the requested body of a replacecommit that is no clustering: a record that says nothing."""
     nothing = dict.fromkeys(("operationType", "clusteringPlan", "extraMetadata", "version"))
     return _container(_REQUESTED_REPLACE, nothing)
+
+
+def encode_compaction_plan(plan: CompactionPlan) -> bytes:
+    """Write the requested body of a compaction, in version 2: names, no paths."""
+    operations = [
+        {
+            "baseInstantTime": operation.base_instant,
+            "deltaFilePaths": list(operation.log_files),
+            "dataFilePath": operation.base_file,
+            "fileId": operation.file_id,
+            "partitionPath": operation.partition,
+            "metrics": dict(operation.metrics),
+            "bootstrapFilePath": None,
+        }
+        for operation in plan.operations
+    ]
+    return _container(
+        _COMPACTION_PLAN,
+        {
+            "operations": operations,
+            "extraMetadata": dict(plan.extra),
+            "version": 2,
+            "strategy": None,
+            "preserveHoodieMetadata": False,
+            "missingSchedulePartitions": [],
+        },
+    )
+
+
+def encode_cleaner_plan(plan: CleanerPlan, *, root: str) -> bytes:
+    """Write the requested body of a clean. Hudi wants whole paths: `root` is the table's uri."""
+    earliest = None
+    if plan.earliest_kept is not None:
+        assert plan.earliest_action is not None
+        earliest = {
+            "timestamp": plan.earliest_kept,
+            "action": str(plan.earliest_action),
+            "state": "COMPLETED",
+        }
+    return _container(
+        _CLEANER_PLAN,
+        {
+            "earliestInstantToRetain": earliest,
+            "lastCompletedCommitTimestamp": plan.last_completed,
+            "policy": plan.policy,
+            "filesToBeDeletedPerPartition": {},
+            "version": 2,
+            "filePathsToBeDeletedPerPartition": {
+                partition: [
+                    {"filePath": path, "isBootstrapBaseFile": False}
+                    for path in _whole_paths(root, partition, names)
+                ]
+                for partition, names in plan.files.items()
+            },
+            "partitionsToBeDeleted": list(plan.partitions),
+            "extraMetadata": dict(plan.extra),
+        },
+    )
+
+
+def encode_clean_metadata(
+    plan: CleanerPlan, *, started: str, taken_ms: int, spared: Mapping[str, Sequence[str]]
+) -> bytes:
+    """Write the body of a completed clean: all of `plan` is done, but for the `spared` names by partition."""
+    partitions: dict[str, dict[str, object]] = {}
+    deleted = 0
+    for partition, names in plan.files.items():
+        kept = set(spared.get(partition, ())).intersection(names)
+        deleted += len(names) - len(kept)
+        partitions[partition] = {
+            "partitionPath": partition,
+            "policy": plan.policy,
+            "deletePathPatterns": list(names),
+            "successDeleteFiles": [name for name in names if name not in kept],
+            "failedDeleteFiles": [name for name in names if name in kept],
+            "isPartitionDeleted": partition in plan.partitions,
+        }
+    return _container(
+        _CLEAN,
+        {
+            "startCleanTime": started,
+            "timeTakenInMillis": taken_ms,
+            "totalFilesDeleted": deleted,
+            "earliestCommitToRetain": plan.earliest_kept or "",
+            "lastCompletedCommitTimestamp": plan.last_completed,
+            "partitionMetadata": partitions,
+            "version": 2,
+            "bootstrapPartitionMetadata": {},
+            "extraMetadata": dict(plan.extra),
+        },
+    )
 
 
 def encode_rollback_plan(plan: RollbackPlan, *, root: str) -> bytes:
@@ -103,6 +204,59 @@ def encode_rollback_metadata(
     )
 
 
+def encode_savepoint(metadata: SavepointMetadata) -> bytes:
+    """Write the body of a completed savepoint."""
+    partitions = {
+        partition: {"partitionPath": partition, "savepointDataFile": list(names)}
+        for partition, names in metadata.files.items()
+    }
+    return _container(
+        _SAVEPOINT,
+        {
+            "savepointedBy": metadata.created_by,
+            "savepointedAt": metadata.created_ms,
+            "comments": metadata.comment,
+            "partitionMetadata": partitions,
+            "version": 1,
+        },
+    )
+
+
+def encode_restore_plan(plan: RestorePlan) -> bytes:
+    """Write the requested body of a restore."""
+    return _container(
+        _RESTORE_PLAN,
+        {
+            "instantsToRollback": _instant_infos(plan.instants),
+            "version": 2,
+            "savepointToRestoreTimestamp": plan.savepoint,
+        },
+    )
+
+
+def encode_restore_metadata(
+    plan: RestorePlan, *, rollbacks: Mapping[str, bytes], started: str, taken_ms: int
+) -> bytes:
+    """Write the body of a completed restore; `rollbacks` are the bodies of what it rolled back, by instant."""
+    return _container(
+        _RESTORE,
+        {
+            "startRestoreTime": started,
+            "timeTakenInMillis": taken_ms,
+            "instantsToRollback": [instant for instant, _ in plan.instants],
+            "hoodieRestoreMetadata": {
+                instant: [decode_body(body, path=instant)] for instant, body in rollbacks.items()
+            },
+            "version": 1,
+            "restoreInstantInfo": _instant_infos(plan.instants),
+        },
+    )
+
+
+def _instant_infos(instants: Iterable[tuple[str, Action]]) -> list[dict[str, str]]:
+    return [{"commitTime": instant, "action": str(action)} for instant, action in instants]
+
+
 def _write_stat(stat: WriteStat) -> dict[str, object]:
     is_log = bool(stat.log_files)
     return {
@@ -132,7 +286,7 @@ def _write_stat(stat: WriteStat) -> dict[str, object]:
         "minEventTime": None,
         "maxEventTime": None,
         "runtimeStats": None,
-        "totalLogFilesCompacted": 0,
+        "totalLogFilesCompacted": stat.compacted_log_files,
         "totalLogReadTimeMs": 0,
         "totalLogSizeCompacted": 0,
         "tempPath": None,
@@ -274,6 +428,36 @@ _ROLLBACK_PARTITION = _record(
     _optional("logFilesFromFailedCommit", _map("long")),
 )
 
+_COMPACTION_OPERATION = _record(
+    "HoodieCompactionOperation",
+    _required("baseInstantTime", ["null", "string"]),
+    _optional("deltaFilePaths", _array("string")),
+    _optional("dataFilePath", "string"),
+    _required("fileId", ["null", "string"]),
+    _optional("partitionPath", "string"),
+    _optional("metrics", _map("double")),
+    _optional("bootstrapFilePath", "string"),
+)
+_COMPACTION_STRATEGY = _record(
+    "HoodieCompactionStrategy",
+    _optional("compactorClassName", "string"),
+    _optional("strategyParams", _map("string")),
+    _version(),
+)
+_CLEAN_FILE = _record(
+    "HoodieCleanFileInfo", _optional("filePath", "string"), _optional("isBootstrapBaseFile", "boolean")
+)
+_CLEAN_PARTITION = _record(
+    "HoodieCleanPartitionMetadata",
+    _required("partitionPath", "string"),
+    _required("policy", "string"),
+    *(
+        _required(name, _array("string"))
+        for name in ("deletePathPatterns", "successDeleteFiles", "failedDeleteFiles")
+    ),
+    _optional("isPartitionDeleted", "boolean"),
+)
+
 # Parsed once: fastavro takes longer to understand a schema than to write a small record by it.
 _COMMIT = fastavro.parse_schema(_record("HoodieCommitMetadata", *_COMMIT_FIELDS))
 _REPLACE_COMMIT = fastavro.parse_schema(
@@ -300,15 +484,103 @@ _ROLLBACK_PLAN = fastavro.parse_schema(
         _version(),
     )
 )
-_ROLLBACK = fastavro.parse_schema(
+_ROLLBACK_RECORD = _record(
+    "HoodieRollbackMetadata",
+    _required("startRollbackTime", "string"),
+    _required("timeTakenInMillis", "long"),
+    _required("totalFilesDeleted", "int"),
+    _required("commitsRollback", _array("string")),
+    _required("partitionMetadata", _map(_ROLLBACK_PARTITION)),
+    _version(),
+    {"name": "instantsRollback", "type": _array(_INSTANT_INFO), "default": []},
+)
+_ROLLBACK = fastavro.parse_schema(_ROLLBACK_RECORD)
+_SAVEPOINT = fastavro.parse_schema(
     _record(
-        "HoodieRollbackMetadata",
-        _required("startRollbackTime", "string"),
+        "HoodieSavepointMetadata",
+        _required("savepointedBy", "string"),
+        _required("savepointedAt", "long"),
+        _required("comments", "string"),
+        _required(
+            "partitionMetadata",
+            _map(
+                _record(
+                    "HoodieSavepointPartitionMetadata",
+                    _required("partitionPath", "string"),
+                    _required("savepointDataFile", _array("string")),
+                )
+            ),
+        ),
+        _version(),
+    )
+)
+_RESTORE_PLAN = fastavro.parse_schema(
+    _record(
+        "HoodieRestorePlan",
+        {"name": "instantsToRollback", "type": _array(_INSTANT_INFO), "default": []},
+        {"name": "version", "type": ["int", "null"], "default": 2},
+        _optional("savepointToRestoreTimestamp", "string"),
+    )
+)
+_RESTORE = fastavro.parse_schema(
+    _record(
+        "HoodieRestoreMetadata",
+        _required("startRestoreTime", "string"),
+        _required("timeTakenInMillis", "long"),
+        _required("instantsToRollback", _array("string")),
+        _required("hoodieRestoreMetadata", _map(_array(["null", _ROLLBACK_RECORD]))),
+        _version(),
+        # A record that a schema has defined once is called by its name after that.
+        {
+            "name": "restoreInstantInfo",
+            "type": _array(f"{_NAMESPACE}.HoodieInstantInfo"),
+            "default": [],
+        },
+    )
+)
+_COMPACTION_PLAN = fastavro.parse_schema(
+    _record(
+        "HoodieCompactionPlan",
+        _optional("operations", _array(_COMPACTION_OPERATION)),
+        _optional("extraMetadata", _map("string")),
+        _version(),
+        _optional("strategy", _COMPACTION_STRATEGY),
+        {"name": "preserveHoodieMetadata", "type": ["boolean", "null"], "default": False},
+        _optional("missingSchedulePartitions", _array("string")),
+    )
+)
+_CLEANER_PLAN = fastavro.parse_schema(
+    _record(
+        "HoodieCleanerPlan",
+        _optional(
+            "earliestInstantToRetain",
+            _record(
+                "HoodieActionInstant",
+                _required("timestamp", "string"),
+                _required("action", "string"),
+                _required("state", "string"),
+            ),
+        ),
+        {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
+        _required("policy", "string"),
+        _optional("filesToBeDeletedPerPartition", _map(_array("string"))),
+        _version(),
+        _optional("filePathsToBeDeletedPerPartition", _map(_array(_CLEAN_FILE))),
+        _optional("partitionsToBeDeleted", _array("string")),
+        _optional("extraMetadata", _map("string")),
+    )
+)
+_CLEAN = fastavro.parse_schema(
+    _record(
+        "HoodieCleanMetadata",
+        _required("startCleanTime", "string"),
         _required("timeTakenInMillis", "long"),
         _required("totalFilesDeleted", "int"),
-        _required("commitsRollback", _array("string")),
-        _required("partitionMetadata", _map(_ROLLBACK_PARTITION)),
+        _required("earliestCommitToRetain", "string"),
+        {"name": "lastCompletedCommitTimestamp", "type": "string", "default": ""},
+        _required("partitionMetadata", _map(_CLEAN_PARTITION)),
         _version(),
-        {"name": "instantsRollback", "type": _array(_INSTANT_INFO), "default": []},
+        _optional("bootstrapPartitionMetadata", _map("HoodieCleanPartitionMetadata")),
+        _optional("extraMetadata", _map("string")),
     )
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from bucketlake.storage import Store, in_parallel, open_input
 from bucketlake.timeline.instant import Action, Instant, State
 from bucketlake.timeline.metadata import CommitMetadata, decode_commit_metadata
 
+VERSION_FILE = "_version_"
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _FILE = re.compile(r"(?a:(\d+)_(\d+)_\d\.parquet)")
 
@@ -57,6 +58,15 @@ class ArchivedInstant:
         return self.instant.action
 
 
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Which files make up the history."""
+
+    version: int
+    sizes: Mapping[str, int]
+    """File name -> length in bytes."""
+
+
 def load_history(
     store: Store, properties: TableProperties, *, since: str | None = None
 ) -> tuple[ArchivedInstant, ...]:
@@ -81,16 +91,32 @@ def load_history(
 
 def history_files(store: Store, properties: TableProperties) -> tuple[str, ...]:
     """Return the paths of the history's current files."""
+    names = current_manifest(store, properties).sizes
+    return tuple(f"{properties.history_folder}/{name}" for name in sorted(names))
+
+
+def current_manifest(store: Store, properties: TableProperties) -> Manifest:
+    """Read the manifest that counts; a history that was never written has version 0 and no files."""
     folder = properties.history_folder
     names = {file.path.rpartition("/")[2] for file in store.list(folder).files}
-    versions = {int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))}
+    versions = manifest_versions(names)
     if not versions:
-        return ()
-    stated = _stated_version(store, folder) if "_version_" in names else None
-    version = stated if stated in versions else max(versions)
-    path = f"{folder}/manifest_{version}"
+        return Manifest(0, {})
+    stated = _stated_version(store, folder) if VERSION_FILE in names else None
+    version = stated if stated in versions else versions[-1]
+    return read_manifest(store, properties, version)
+
+
+def manifest_versions(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the numbers of the manifests among these file names, sorted."""
+    return tuple(sorted(int(found[1]) for name in names if (found := _MANIFEST.fullmatch(name))))
+
+
+def read_manifest(store: Store, properties: TableProperties, version: int) -> Manifest:
+    path = f"{properties.history_folder}/manifest_{version}"
     try:
-        entries = [str(entry["fileName"]) for entry in json.loads(store.read(path))["files"]]
+        files = json.loads(store.read(path))["files"]
+        sizes = {str(entry["fileName"]): int(entry["fileLen"]) for entry in files}
     except (ValueError, KeyError, TypeError) as fault:
         raise CorruptTableError(
             path=path,
@@ -98,7 +124,7 @@ def history_files(store: Store, properties: TableProperties) -> tuple[str, ...]:
             expected='{"files": [{"fileName": ..., "fileLen": ...}]}',
             remedy="Write an earlier manifest's number into _version_, or restore the file.",
         ) from fault
-    for name in entries:
+    for name in sizes:
         if not _FILE.fullmatch(name):
             raise CorruptTableError(
                 path=path,
@@ -106,7 +132,7 @@ def history_files(store: Store, properties: TableProperties) -> tuple[str, ...]:
                 expected="<first instant>_<last instant>_<layer>.parquet",
                 remedy="Restore the manifest from a copy.",
             )
-    return tuple(f"{folder}/{name}" for name in sorted(entries))
+    return Manifest(version, sizes)
 
 
 def read_archived_body(store: Store, archived: ArchivedInstant) -> bytes:
@@ -129,7 +155,7 @@ def read_archived_commit(store: Store, archived: ArchivedInstant) -> CommitMetad
 def _stated_version(store: Store, folder: str) -> int | None:
     """The number in `_version_`; None if there is nonsense in it, and then the highest manifest counts."""
     try:
-        return int(store.read(f"{folder}/_version_").decode("ascii"))
+        return int(store.read(f"{folder}/{VERSION_FILE}").decode("ascii"))
     except (ValueError, FileNotFoundError):
         return None
 

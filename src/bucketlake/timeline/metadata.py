@@ -52,6 +52,8 @@ class WriteStat:
     """The number in the log file's name; of no meaning for a base file."""
     previous_base_file: str | None = None
     """The name of the base file that this one was merged from."""
+    compacted_log_files: int = 0
+    """How many logs a compaction merged into the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ class CompactionOperation:
     base_file: str | None
     """A name (plan version 2) or a path (1); None for a group that has only logs."""
     log_files: tuple[str, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the planner weighed: counts and sizes, by Hudi's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,25 @@ class RequestedReplace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerPlan:
+    """What a clean is to delete."""
+
+    policy: str
+    """KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or KEEP_LATEST_FILE_VERSIONS."""
+    earliest_kept: str | None
+    """The requested time of the oldest write whose readers lose nothing; None when the policy counts versions."""
+    earliest_action: Action | None
+    """Its action, as its completed file names it."""
+    last_completed: str
+    """The requested time of the newest completed write when it was planned; empty if there was none."""
+    files: Mapping[str, tuple[str, ...]]
+    """Partition -> names of the data files to delete."""
+    partitions: tuple[str, ...] = ()
+    """Partitions that are empty then, and cease to be."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CleanMetadata:
     earliest_kept: str | None
     """The oldest instant whose files are all still there; None when the policy counts versions instead."""
@@ -147,6 +170,16 @@ class RollbackMetadata:
     rolled_back: tuple[str, ...]
     files_deleted: int
     deleted: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """What a restore is to take back."""
+
+    savepoint: str
+    """The requested time of the write to go back to."""
+    instants: tuple[tuple[str, Action], ...]
+    """Requested time and action of each instant to roll back, in this order: the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +283,7 @@ def read_compaction_plan(store: Store, instant: Instant) -> CompactionPlan:
                 base_instant=operation.text("baseInstantTime"),
                 base_file=operation.text("dataFilePath"),
                 log_files=operation.list("deltaFilePaths"),
+                metrics={name: float(value) for name, value in operation.mapping("metrics").items()},
             )
             for operation in body.records("operations")
         ),
@@ -276,6 +310,29 @@ def read_requested_replace(store: Store, instant: Instant) -> RequestedReplace:
         operation=body.text("operationType"),
         strategy=plan.record("strategy").text("strategyClassName"),
         groups=tuple(_clustering_group(group) for group in plan.records("inputGroups")),
+        extra=body.texts("extraMetadata"),
+    )
+
+
+def read_cleaner_plan(store: Store, instant: Instant) -> CleanerPlan:
+    """Read what a clean, pending or completed, was planned to do. Paths are cut down to names."""
+    path = requested_path(instant)
+    body = _Body(_not_empty(store.read(path), path), path)
+    earliest = body.record("earliestInstantToRetain")
+    action = earliest.text("action")
+    listed = body.mapping("filePathsToBeDeletedPerPartition")
+    return CleanerPlan(
+        policy=body.required("policy"),
+        earliest_kept=earliest.text("timestamp"),
+        earliest_action=Action(action) if action in frozenset(Action) else None,
+        last_completed=body.text("lastCompletedCommitTimestamp") or "",
+        files={
+            partition: tuple(
+                file.required("filePath").rpartition("/")[2] for file in body.records_in(files, partition)
+            )
+            for partition, files in listed.items()
+        },
+        partitions=body.list("partitionsToBeDeleted"),
         extra=body.texts("extraMetadata"),
     )
 
@@ -312,6 +369,19 @@ def read_rollback_metadata(store: Store, instant: Instant) -> RollbackMetadata:
         files_deleted=body.number("totalFilesDeleted"),
         deleted=_per_partition(body, "successDeleteFiles"),
     )
+
+
+def read_restore_plan(store: Store, instant: Instant) -> RestorePlan:
+    """Read what a restore, pending or completed, was planned to do."""
+    path = requested_path(instant)
+    body = _Body(_not_empty(store.read(path), path), path)
+    instants = []
+    for info in body.records("instantsToRollback"):
+        action = info.required("action")
+        if action not in frozenset(Action):
+            raise _corrupt(path, f"a rollback of the action {action!r}")
+        instants.append((info.required("commitTime"), Action(action)))
+    return RestorePlan(savepoint=body.required("savepointToRestoreTimestamp"), instants=tuple(instants))
 
 
 def read_restore_metadata(store: Store, instant: Instant) -> RestoreMetadata:
@@ -407,6 +477,7 @@ def _write_stat(stat: _Body, partition: str) -> WriteStat:
         log_files=stat.list("logFiles"),
         log_version=stat.number("logVersion") or 1,
         previous_base_file=stat.text("prevBaseFile"),
+        compacted_log_files=stat.number("totalLogFilesCompacted"),
     )
 
 
