@@ -37,7 +37,7 @@ def list_table(store: Store, *, is_partitioned: bool = True) -> dict[str, tuple[
         listings = in_parallel(store.list, to_visit, store)
         deeper: list[str] = []
         for folder, listing in zip(to_visit, listings, strict=True):
-            is_partition = _has_partition_metadata(listing)
+            is_partition = _has_partition_metadata(folder, listing)
             if is_partition:
                 partitions[folder] = data_files_of(listing.files)
             if not is_partition or folder == "":
@@ -77,7 +77,10 @@ def parse_data_file(path: str, *, size_bytes: int) -> DataFile:
 
 def _data_file(path: str, size_bytes: int) -> DataFile | None:
     name = split_path(path)[1]
-    if base := parse_base_file_name(name):
+    if not name.startswith("."):
+        base = parse_base_file_name(name)
+        if base is None:
+            return None
         return BaseFile(path, base.file_id, base.write_token, base.instant, size_bytes)
     log = parse_log_file_name(name)
     if log is None or log.is_cdc:
@@ -85,5 +88,6 @@ def _data_file(path: str, size_bytes: int) -> DataFile | None:
     return LogFile(path, log.file_id, log.instant, log.version, log.write_token, size_bytes)
 
 
-def _has_partition_metadata(listing: Listing) -> bool:
-    return any(is_partition_metadata(split_path(file.path)[1]) for file in listing.files)
+def _has_partition_metadata(folder: str, listing: Listing) -> bool:
+    name_start = len(folder) + 1 if folder else 0
+    return any(is_partition_metadata(file.path[name_start:]) for file in listing.files)

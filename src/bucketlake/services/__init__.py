@@ -1,0 +1,90 @@
+"""What a table needs to live for years: each service a pure `plan_x`, and a `run_x` that carries the plan out."""
+
+from bucketlake.services.archive import ArchivePlan, archive_table, look_around, plan_archive, run_archive
+from bucketlake.services.clean import (
+    Cleaned,
+    CleanPlan,
+    Retention,
+    clean_table,
+    finish_clean,
+    plan_clean,
+    run_clean,
+)
+from bucketlake.services.compaction import (
+    Compacted,
+    Compaction,
+    CompactionTrigger,
+    compact_slice,
+    compact_table,
+    plan_compaction,
+    rollback_compaction,
+    run_compaction,
+    schedule_compaction,
+)
+from bucketlake.services.fsck import Finding, Kind, Report, check_table
+from bucketlake.services.held import Held, load_held
+from bucketlake.services.rollback import (
+    RollbackOrder,
+    find_instant,
+    gather_evidence,
+    look_for_rollback,
+    plan_rollback,
+    run_rollback,
+)
+from bucketlake.services.savepoint import (
+    RestoreOrder,
+    Savepoint,
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+    look_for_restore,
+    plan_restore,
+    run_restore,
+)
+from bucketlake.services.tasks import Tasks, here
+
+__all__ = [
+    "ArchivePlan",
+    "CleanPlan",
+    "Cleaned",
+    "Compacted",
+    "Compaction",
+    "CompactionTrigger",
+    "Finding",
+    "Held",
+    "Kind",
+    "Report",
+    "RestoreOrder",
+    "Retention",
+    "RollbackOrder",
+    "Savepoint",
+    "Tasks",
+    "archive_table",
+    "check_table",
+    "clean_table",
+    "compact_slice",
+    "compact_table",
+    "create_savepoint",
+    "delete_savepoint",
+    "find_instant",
+    "finish_clean",
+    "gather_evidence",
+    "here",
+    "list_savepoints",
+    "load_held",
+    "look_around",
+    "look_for_restore",
+    "look_for_rollback",
+    "plan_archive",
+    "plan_clean",
+    "plan_compaction",
+    "plan_restore",
+    "plan_rollback",
+    "rollback_compaction",
+    "run_archive",
+    "run_clean",
+    "run_compaction",
+    "run_restore",
+    "run_rollback",
+    "schedule_compaction",
+]

@@ -1,0 +1,320 @@
+"""Archive: move old instants from the active timeline to the history, so that reading a table stays cheap.
+
+What is older than the first write on the active timeline counts as committed, for us and for Hudi. So a file that a
+failed write left behind becomes visible once archiving passes its instant. `plan_archive` stops before anything
+whose fate is open, and names the orphans that `run_archive` deletes first.
+
+    history    a file of rows, a manifest, `_version_`: the instants are in the history
+    timeline   requested and inflight files go, then completed ones, the oldest first
+    layers     small history files are merged; manifests beyond the last few are forgotten
+
+Cut off anywhere, the next run goes on: what is in the history already is not written again, only deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bucketlake.errors import ConfigError
+from bucketlake.layout import DataFile
+from bucketlake.services.turns import in_turn
+from bucketlake.state import TableState, files_of, load_state, view_for
+from bucketlake.storage import FileStat, Store, in_parallel
+from bucketlake.timeline import (
+    Action,
+    Clock,
+    Instant,
+    State,
+    load_history,
+    parse_instant_name,
+    process_clock,
+    read_cleaner_plan,
+)
+from bucketlake.timeline.history_writer import HistoryRow, forget_old, merge_layers, settle, write_rows
+from bucketlake.write.heartbeat import is_alive, list_heartbeats
+from bucketlake.write.markers import delete_markers, marked_instants
+from bucketlake.write.recovery import recover
+from bucketlake.write.writable import check_writable
+
+KEEP_MIN = 20
+KEEP_MAX = 30
+"""Hudi's defaults: beyond 30 writes on the timeline, all but 20 are archived."""
+
+_SAVEPOINTS_OF_A_CLEAN = "savepointed_timestamps"
+
+Identity = tuple[str, Action]
+"""Requested time and completed action."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastClean:
+    requested: str
+    earliest_kept: str | None
+    """None for a clean that counts file versions."""
+    savepoint: str | None
+    """The earliest savepoint that it spared files for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What archiving has to know beside the timeline, read once."""
+
+    files: Mapping[Identity, tuple[FileStat, ...]]
+    """The timeline's files of every instant."""
+    archived: frozenset[Identity]
+    """What the history has."""
+    last_clean: LastClean | None
+    marked: frozenset[str]
+    """Instants that have markers."""
+    orphans: tuple[DataFile, ...]
+    """Data files of instants that are not on the timeline, nor in the history, nor alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why archiving goes no further."""
+
+    before: str
+    """The first instant that must stay."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlan:
+    """Which instants leave the active timeline; prints as a few lines."""
+
+    instants: tuple[Instant, ...]
+    """The oldest first."""
+    archived: frozenset[Identity]
+    """Those that are in the history already, by a run that was cut off."""
+    files: Mapping[Identity, tuple[FileStat, ...]]
+    orphans: tuple[DataFile, ...]
+    """Data files to delete first."""
+    marked: tuple[str, ...]
+    """Instants whose markers go first."""
+    stop: Stop | None
+    """What kept it from archiving more."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for files in self.files.values() for file in files)
+
+    def __str__(self) -> str:
+        count = sum(len(files) for files in self.files.values())
+        lines = [f"archive {len(self.instants):,} instants: {count:,} files, {self.size_bytes:,} bytes"]
+        if self.instants:
+            lines.append(f"  from {self.instants[0].requested} to {self.instants[-1].requested}")
+        lines += [f"  delete the orphan {file.path} ({file.size_bytes:,} bytes)" for file in self.orphans]
+        lines += [f"  delete the markers of {instant}" for instant in self.marked]
+        if self.stop is not None:
+            lines.append(f"  stops before {self.stop.before}: {self.stop.reason}")
+        return "\n".join(lines)
+
+
+def look_around(state: TableState, *, clock: Clock | None = None) -> Surroundings:
+    """Read what `plan_archive` decides by. The files are listed before the timeline is, so none is mistaken."""
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    store, properties = state.store, state.properties
+    marked = marked_instants(store)
+    listed = [file for files in files_of(state).values() for file in files]
+    state = load_state(store)
+    by_instant: dict[Identity, tuple[FileStat, ...]] = {}
+    for file in store.list(properties.timeline_folder).files:
+        name = parse_instant_name(file.path.rpartition("/")[2], layout=properties.timeline_layout)
+        if name is not None:
+            identity = (name.requested, name.action.when_completed)
+            by_instant[identity] = (*by_instant.get(identity, ()), file)
+    heartbeats, now_ms = list_heartbeats(store), clock.now_ms()
+    view = view_for(state, listed)
+    on_timeline = {i.requested for i in state.timeline.instants}
+    orphans = [
+        file
+        for file in listed
+        if file.instant not in on_timeline
+        and not view.is_committed(file.instant)
+        and file.instant not in marked
+        and not is_alive(heartbeats.get(file.instant), now_ms=now_ms)
+    ]
+    return Surroundings(
+        files=by_instant,
+        archived=frozenset((a.requested, a.action) for a in load_history(store, properties)),
+        last_clean=_last_clean(state),
+        marked=frozenset(marked),
+        orphans=tuple(orphans),
+    )
+
+
+def plan_archive(
+    state: TableState, around: Surroundings, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX
+) -> ArchivePlan:
+    """Choose the instants to archive: with more than `keep_max` writes on the timeline, all but `keep_min`.
+
+    It stops at the first savepoint, at whatever is pending, at what the last clean still needs, and at markers of an
+    instant that is gone: files may still come to light under it.
+    """
+    if not 1 <= keep_min < keep_max:
+        raise ConfigError(
+            f"archiving was told to keep {keep_min} to {keep_max} writes; expected at least 1, and a higher maximum."
+        )
+    timeline = state.timeline
+    stop = min(_stops(state, around), key=lambda stop: stop.before, default=None)
+    free = [i for i in timeline.writes if stop is None or i.requested < stop.before]
+    fresh = [i for i in timeline.writes if _identity(i) not in around.archived]
+    room = len(fresh) - keep_min if len(fresh) > keep_max else 0
+    surplus = {_identity(i) for i in fresh[:room]}
+    # Without a gap: the first write that stays is where the active timeline begins.
+    writes: list[Instant] = []
+    for instant in free:
+        if _identity(instant) not in surplus | around.archived or instant is timeline.writes[-1]:
+            break
+        writes.append(instant)
+    if not writes:
+        return _plan((), around, stop if room else None, start="")
+    last_clean = around.last_clean.requested if around.last_clean else None
+    # The last clean stays: it tells how far back files can be read.
+    others = [
+        i
+        for i in timeline.completed(Action.CLEAN, Action.ROLLBACK)
+        if i.requested < writes[-1].requested and i.requested != last_clean
+    ]
+    start = next(i.requested for i in timeline.instants if i.is_write and i.requested > writes[-1].requested)
+    return _plan(tuple(sorted([*writes, *others])), around, stop if len(writes) < room else None, start=start)
+
+
+def run_archive(plan: ArchivePlan, state: TableState) -> None:
+    """Do what the plan says. Nobody else may archive meanwhile."""
+    store, properties = state.store, state.properties
+    manifest = settle(store, properties)
+    if plan.instants:
+        in_parallel(store.delete, [file.path for file in plan.orphans], store)
+        for requested in plan.marked:
+            delete_markers(store, requested)
+        archived = {(a.requested, a.action) for a in load_history(store, properties)}
+        missing = [i for i in plan.instants if _identity(i) not in archived]
+        rows = in_parallel(lambda i: _row(store, i, plan.files[_identity(i)]), missing, store)
+        if rows:
+            manifest = write_rows(store, properties, rows, manifest)
+        completed = {i.path for i in plan.instants}
+        pending = [f.path for files in plan.files.values() for f in files if f.path not in completed]
+        in_parallel(store.delete, pending, store)
+        for instant in plan.instants:
+            store.delete(instant.path)
+    manifest = merge_layers(store, properties, manifest)
+    if manifest.version:
+        forget_old(store, properties, manifest)
+
+
+def archive_table(
+    store: Store, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX, clock: Clock | None = None
+) -> ArchivePlan:
+    """Recover what dead writers left, then archive; return what was done."""
+    state = load_state(store)
+    check_writable(state)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    recover(store, state.properties, clock=clock)
+    with in_turn(store, clock):
+        state = load_state(store)
+        settle(store, state.properties)
+        plan = plan_archive(state, look_around(state, clock=clock), keep_min=keep_min, keep_max=keep_max)
+        run_archive(plan, state)
+    return plan
+
+
+def _plan(
+    instants: tuple[Instant, ...], around: Surroundings, stop: Stop | None, *, start: str
+) -> ArchivePlan:
+    identities = [_identity(i) for i in instants]
+    return ArchivePlan(
+        instants=instants,
+        archived=frozenset(identities) & around.archived,
+        files={identity: around.files.get(identity, ()) for identity in identities},
+        orphans=tuple(file for file in around.orphans if file.instant < start),
+        marked=tuple(i.requested for i in instants if i.requested in around.marked),
+        stop=stop,
+    )
+
+
+def _stops(state: TableState, around: Surroundings) -> Iterable[Stop]:
+    timeline = state.timeline
+    for savepoint in sorted(timeline.savepoints)[:1]:
+        yield Stop(savepoint, f"a savepoint protects {savepoint}")
+    for pending in timeline.pending():
+        if pending.action in (Action.ROLLBACK, Action.RESTORE):
+            yield Stop("", f"the {pending.action} of {pending.requested} is pending")
+        else:
+            yield _stop_around(
+                state, pending.requested, f"the {pending.action} of {pending.requested} is pending"
+            )
+    on_timeline = {i.requested for i in timeline.instants}
+    for gone in sorted(around.marked - on_timeline):
+        if timeline.start is not None and gone > timeline.start:
+            yield _stop_around(
+                state, gone, f"{gone} is gone, and has left markers; they are swept after a while"
+            )
+    yield from _clean_stops(state, around.last_clean)
+
+
+def _stop_around(state: TableState, instant: str, reason: str) -> Stop:
+    """Keep the last completed write before an instant: the timeline must begin before it, not at it or after."""
+    before = [i.requested for i in state.timeline.writes if i.requested < instant]
+    return Stop(before[-1] if before else instant, reason)
+
+
+def _clean_stops(state: TableState, clean: LastClean | None) -> Iterable[Stop]:
+    replaced = [i.requested for i in state.timeline.completed(Action.REPLACE_COMMIT)]
+    if clean is None:
+        # Without the replacecommit nobody knows that the file groups it replaced are to be hidden.
+        for replacement in replaced[:1]:
+            yield Stop(replacement, f"{replacement} replaced file groups, and no clean has deleted them")
+        return
+    if clean.earliest_kept is not None:
+        yield Stop(
+            clean.earliest_kept, f"the clean of {clean.requested} keeps files from there on; clean again"
+        )
+    for replacement in replaced:
+        if replacement >= min(clean.savepoint or clean.requested, clean.earliest_kept or clean.requested):
+            yield Stop(
+                replacement, f"{replacement} replaced file groups that no clean has deleted; clean again"
+            )
+            return
+
+
+def _last_clean(state: TableState) -> LastClean | None:
+    cleans = state.timeline.completed(Action.CLEAN)
+    if not cleans:
+        return None
+    newest = cleans[-1]
+    try:
+        plan = read_cleaner_plan(state.store, newest)
+    except FileNotFoundError:
+        # Its plan is gone, by an archiver that was cut off: the most careful reading of it.
+        first = next((i.requested for i in state.timeline.writes), newest.requested)
+        return LastClean(requested=newest.requested, earliest_kept=first, savepoint=None)
+    savepoints = sorted(s for s in plan.extra.get(_SAVEPOINTS_OF_A_CLEAN, "").split(",") if s)
+    return LastClean(
+        requested=newest.requested,
+        earliest_kept=plan.earliest_kept,
+        savepoint=savepoints[0] if savepoints else None,
+    )
+
+
+def _identity(instant: Instant) -> Identity:
+    return (instant.requested, instant.action.when_completed)
+
+
+_PLANNING = (Action.CLEAN, Action.REPLACE_COMMIT, Action.CLUSTERING, Action.COMPACTION, Action.LOG_COMPACTION)
+
+
+def _row(store: Store, instant: Instant, files: Iterable[FileStat]) -> HistoryRow:
+    """Read what the history keeps of an instant (Hudi: MetadataConversionUtils.createLSMTimelineInstant)."""
+    bodies: dict[State, bytes] = {}
+    for file in files:
+        name = parse_instant_name(file.path.rpartition("/")[2], layout=2)
+        assert name is not None
+        if name.state is not State.COMPLETED and name.action in _PLANNING:
+            bodies[name.state] = store.read(file.path)
+    plan = bodies.get(State.REQUESTED, b"")
+    if instant.action is Action.REPLACE_COMMIT:
+        plan = bodies.get(State.INFLIGHT) or plan
+    return HistoryRow(instant, store.read(instant.path), plan)

@@ -1,0 +1,598 @@
+"""Check a table against itself: folders, timeline, keys and sums must all tell the same story.
+
+    rows      a key has one live row in its partition, spelled as its columns say, in the bucket that its hash says
+    groups    a bucket has one file group
+    files     who lists the folders and who follows the timeline sees the same files; nobody left any behind
+    proofs    what footers and commits say of rows and keys is what is in the files
+    layout    the table says where its keys live, and its key generator agrees
+
+`check_table` reads every live row's key columns and every file's keys, a file group per task, and changes nothing.
+What it finds is a list of values; an empty list is a sound table. What Hudi wrote is held to less: it proves nothing,
+and its spelling of keys may depend on options that it does not keep.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.basefile import FileFacts, read_base_file, read_footer
+from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
+from bucketlake.errors import BucketlakeError, UnsupportedError
+from bucketlake.index import Index, NoIndex, resolve_index, verify
+from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import BaseFile, DataFile, FileSlice, data_files_of, parse_data_file, slices_of
+from bucketlake.layout.names import (
+    META_FOLDER,
+    TEMPORARY_FOLDER,
+    is_partition_metadata,
+    partition_metadata_path,
+    path_in_partition,
+    split_path,
+)
+from bucketlake.layout.partition_metadata import partition_depth
+from bucketlake.logfile import LogRecords, log_file_facts, read_log_files
+from bucketlake.read import ReadContext, make_query, plan_read, read_slice
+from bucketlake.schema import RECORD_KEY_COLUMN, key_hashes
+from bucketlake.services.tasks import Tasks, here
+from bucketlake.state import TableState, commit_metadata, load_state, view_for
+from bucketlake.storage import Store
+from bucketlake.timeline import (
+    WRITE_ACTIONS,
+    CommitMetadata,
+    Instant,
+    WriteStat,
+    load_history,
+    process_clock,
+)
+from bucketlake.write.commit import PROOF_KEY
+from bucketlake.write.fingerprint import is_adopted, writing_index
+from bucketlake.write.heartbeat import is_alive, list_heartbeats
+from bucketlake.write.recovery import PLANNED
+
+_MODULUS = 1 << 64
+_PARTITION_COLUMN = "_hoodie_partition_path"
+_TIME_COLUMN = "_hoodie_commit_time"
+_NAME_COLUMN = "_hoodie_file_name"
+
+Progress = Callable[[int, int], None]
+"""Called with the number of file groups that were checked, and of all."""
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    DUPLICATE_KEY = "a key with more than one live row"
+    MISPLACED_KEY = "a key in a bucket that is not its own"
+    WRONG_KEY = "a key that is not that of its columns"
+    WRONG_PARTITION = "a row in a partition that is not its own"
+    UNKNOWN_COMMIT = "rows of a commit that is not known"
+    SHARED_BUCKET = "a bucket with two file groups"
+    STRAY_GROUP = "a file group that is no bucket"
+    MISSING_FILE = "a file on the timeline that is not there"
+    UNNAMED_FILE = "a visible file that no commit names"
+    WRONG_SIZE = "a file of another size than its commit says"
+    UNREADABLE = "a file that cannot be read"
+    WRONG_FOOTER = "a file whose footer does not tell what is in it"
+    WRONG_PROOF = "a commit whose sums are not those of its files"
+    NO_PARTITION = "a partition that is not marked as one"
+    WRONG_LAYOUT = "a layout that does not fit the table"
+    ORPHAN = "a file of no completed write"
+    UNFINISHED = "a write that was cut off"
+    LEFT_MARKERS = "markers of a write that has ended"
+
+    @property
+    def is_remains(self) -> bool:
+        """Whether it is what a dead writer may leave, and the next recovery takes away."""
+        return self in (Kind.UNFINISHED, Kind.LEFT_MARKERS)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    kind: Kind
+    place: str
+    """A path, a partition, or an instant."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.place or 'the table'}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a check has looked at, and found; prints as a list."""
+
+    findings: tuple[Finding, ...]
+    rows: int
+    file_groups: int
+    files: int
+    commits: int
+    index: str
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.findings
+
+    @property
+    def damage(self) -> tuple[Finding, ...]:
+        """The findings that no recovery takes away."""
+        return tuple(finding for finding in self.findings if not finding.kind.is_remains)
+
+    def __str__(self) -> str:
+        seen = (
+            f"{self.rows:,} rows in {self.file_groups:,} file groups, {self.files:,} files, {self.commits:,} commits; "
+            f"{self.index}"
+        )
+        if self.is_sound:
+            return f"sound: {seen}"
+        return "\n".join([f"{len(self.findings):,} findings: {seen}", *(f"  {f}" for f in self.findings)])
+
+
+def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | None = None) -> Report:
+    """Check everything; nobody should write to the table meanwhile, or its newest files look like orphans."""
+    state = load_state(store)
+    seen = _look(state)
+    index, findings = _index_of(state)
+    findings += _check_files(seen)
+    findings += _check_groups(seen, index)
+    groups = _group_checks(seen, index)
+    done: list[GroupFound] = []
+    # In a few batches, so that progress can be told between them.
+    step = max(1, len(groups) // 100) if on_progress is not None else max(1, len(groups))
+    for start in range(0, len(groups), step):
+        done += tasks(check_group, groups[start : start + step])
+        if on_progress is not None:
+            on_progress(len(done), len(groups))
+    findings += [finding for group in done for finding in group.findings]
+    findings += _check_commits(seen, done)
+    findings += _check_across_groups(done)
+    return Report(
+        findings=tuple(sorted(set(findings))),
+        rows=sum(group.rows for group in done),
+        file_groups=len(seen.slices),
+        files=sum(len(files) for files in seen.files.values()),
+        commits=len(seen.commits),
+        index=str(index),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A table, as its folders and its timeline show it."""
+
+    state: TableState
+    sizes: Mapping[str, int]
+    """Every file below the root that is not the table's own."""
+    files: Mapping[str, tuple[DataFile, ...]]
+    """Partition -> its data files, committed or not."""
+    slices: tuple[FileSlice, ...]
+    """What a reader sees."""
+    commits: Mapping[str, CommitMetadata]
+    """Requested time -> what a completed write said, archived ones too."""
+    has_history: bool
+    """Whether `commits` is all there ever was."""
+
+
+def _look(state: TableState) -> _Seen:
+    listed = [
+        f for f in state.store.list("", recursive=True).files if not f.path.startswith(META_FOLDER + "/")
+    ]
+    files: dict[str, tuple[DataFile, ...]] = {}
+    for file in data_files_of(listed):
+        partition = split_path(file.path)[0]
+        files[partition] = (*files.get(partition, ()), file)
+    try:
+        archived = load_history(state.store, state.properties)
+        has_history = True
+    except UnsupportedError:
+        archived = ()
+        has_history = not state.store.list(state.properties.history_folder).files
+    commits = {a.requested: commit_metadata(state, a) for a in archived if a.action in WRITE_ACTIONS}
+    commits |= {i.requested: commit_metadata(state, i) for i in state.timeline.writes}
+    sizes = {file.path: file.size_bytes for file in listed}
+    return _Seen(state, sizes, files, _slices(state, files), commits, has_history)
+
+
+def _slices(state: TableState, files: Mapping[str, tuple[DataFile, ...]]) -> tuple[FileSlice, ...]:
+    view = view_for(state, (file for group in files.values() for file in group))
+    return tuple(part for partition in sorted(files) for part in slices_of(partition, files[partition], view))
+
+
+def _index_of(state: TableState) -> tuple[Index, list[Finding]]:
+    """Return the table's index, and what is wrong with what it says of it."""
+    try:
+        if is_adopted(state.properties):
+            return writing_index(state), []
+        return resolve_index(state), []
+    except UnsupportedError:
+        return resolve_index(state), []  # another engine's buckets: not ours to write, and sound all the same
+    except BucketlakeError as error:
+        return NoIndex(reason="what the table says of its buckets does not fit it"), [
+            Finding(Kind.WRONG_LAYOUT, "", str(error))
+        ]
+
+
+def _check_files(seen: _Seen) -> list[Finding]:
+    state = seen.state
+    told = {stat.path: stat for commit in seen.commits.values() for stat in commit.write_stats}
+    named = set(told) | {
+        path_in_partition(stat.partition, name) for stat in told.values() for name in stat.log_files
+    }
+    marked = {
+        file.path.removeprefix(TEMPORARY_FOLDER + "/").partition("/")[0]
+        for file in state.store.list(TEMPORARY_FOLDER, recursive=True).files
+    }
+    pending = {instant.requested: instant for instant in state.timeline.pending()}
+    found = [
+        Finding(Kind.LEFT_MARKERS, instant, "the next write, or archive, deletes them after a while")
+        for instant in sorted(marked - pending.keys())
+    ]
+    for instant in _cut_off(state):
+        text = f"{instant.state} and not completed; the next write takes it back or finishes it"
+        found.append(Finding(Kind.UNFINISHED, f"{instant.action} of {instant.requested}", text))
+    for partition, files in sorted(seen.files.items()):
+        if not _is_partition(seen, partition):
+            text = f"no {partition_metadata_path('')}, or one of another depth: Hudi does not see its files"
+            found.append(Finding(Kind.NO_PARTITION, partition, text))
+        for file in files:
+            is_committed = file.instant in seen.commits or (
+                not seen.has_history and state.view.is_committed(file.instant)
+            )
+            if is_committed:
+                if file.path not in named and seen.has_history and state.properties.table_version >= 8:
+                    found.append(
+                        Finding(
+                            Kind.UNNAMED_FILE, file.path, f"the commit of {file.instant} does not name it"
+                        )
+                    )
+            elif file.instant not in pending and file.instant not in marked:
+                fate = (
+                    "is taken for committed" if state.view.is_committed(file.instant) else "is hidden for now"
+                )
+                text = f"{file.instant} is no completed write, and the file {fate}"
+                found.append(Finding(Kind.ORPHAN, file.path, text))
+    for path, stat in sorted(told.items()):
+        # Hudi gives a log file the size of what one commit appended to it.
+        is_ours = (
+            PROOF_KEY in seen.commits[_instant_of(path)].extra if _instant_of(path) in seen.commits else False
+        )
+        if is_ours and path in seen.sizes and seen.sizes[path] != stat.size_bytes:
+            text = f"{seen.sizes[path]:,} bytes, and its commit says {stat.size_bytes:,}"
+            found.append(Finding(Kind.WRONG_SIZE, path, text))
+    return found + _check_visible(seen, told)
+
+
+def _cut_off(state: TableState) -> list[Instant]:
+    """The pending instants that nobody is at. A plan that waits to be run is none of them."""
+    heartbeats = list_heartbeats(state.store)
+    now_ms = process_clock(state.properties.timeline_timezone).now_ms()
+    return [
+        instant
+        for instant in state.timeline.pending()
+        if instant.action not in PLANNED and not is_alive(heartbeats.get(instant.requested), now_ms=now_ms)
+    ]
+
+
+def _check_visible(seen: _Seen, told: Mapping[str, WriteStat]) -> list[Finding]:
+    """Compare what a reader of the folders sees with what a reader of the timeline would.
+
+    Cleaning deletes files that commits name, but never what a reader of the present sees.
+    """
+    named: dict[str, tuple[DataFile, ...]] = {}
+    for path, stat in told.items():
+        partition = split_path(path)[0]
+        file = parse_data_file(path, size_bytes=seen.sizes.get(path, stat.size_bytes))
+        named[partition] = (*named.get(partition, ()), file)
+    # The view knows the replaced groups of the active timeline only.
+    replaced = {
+        (partition, file_id)
+        for commit in seen.commits.values()
+        for partition, file_ids in commit.replaced.items()
+        for file_id in file_ids
+    }
+    in_folder = {(part.partition, part.file_id): part for part in seen.slices}
+    found = []
+    for part in _slices(seen.state, named):
+        group = (part.partition, part.file_id)
+        if group in replaced and group not in in_folder:
+            continue
+        listed = set(_paths(in_folder[group])) if group in in_folder else set()
+        if not seen.has_history and group in in_folder and in_folder[group].instant != part.instant:
+            continue
+        for path in _paths(part):
+            if path not in listed:
+                is_there = path in seen.sizes
+                text = (
+                    "it is there, but readers pass it over"
+                    if is_there
+                    else "a reader of the present needs it"
+                )
+                found.append(Finding(Kind.MISSING_FILE, path, text))
+    return found
+
+
+def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
+    if isinstance(index, NoIndex):
+        return []
+    found = []
+    owners: dict[tuple[str, str], str] = {}
+    for part in seen.slices:
+        prefix = index.prefix_of_file(part.partition, part.file_id)
+        if prefix is None:
+            text = f"file group {part.file_id} is none of {index}"
+            found.append(Finding(Kind.STRAY_GROUP, part.partition, text))
+            continue
+        other = owners.setdefault((part.partition, prefix), part.file_id)
+        if other != part.file_id:
+            text = f"bucket {prefix} has {other} and {part.file_id}"
+            found.append(Finding(Kind.SHARED_BUCKET, part.partition, text))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCheck:
+    """A data file to count the keys of."""
+
+    file: DataFile
+    instant: str
+    is_ours: bool
+    """Whether its commit proves anything."""
+    written: int
+    """How many rows its commit says it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCheck:
+    """What a task checks: one file group. Frozen and picklable."""
+
+    context: ReadContext
+    index: Index
+    partition: str
+    file_id: str
+    slice: FileSlice | None
+    """None if a reader sees nothing of it."""
+    files: tuple[FileCheck, ...]
+    commits: frozenset[str] | None
+    """What rows may be of; None where that is not known."""
+    checks_spelling: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFound:
+    partition: str
+    findings: tuple[Finding, ...]
+    rows: int
+    sums: tuple[tuple[str, int, int], ...]
+    """Of every file with a proof: its instant, the number of its keys, and the sum of their hashes."""
+    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]] | None
+    """Of the live keys, where no bucket tells that another group cannot have them."""
+
+
+def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
+    state = seen.state
+    generator = KeyGenerator.from_properties(state.properties)
+    names = [*generator.record_key_fields, *(column.name for column in generator.partition_fields)]
+    own = [RECORD_KEY_COLUMN, _PARTITION_COLUMN, _TIME_COLUMN]
+    adopted = is_adopted(state.properties)
+    columns = dict.fromkeys([*own, *(name.partition(".")[0] for name in names if adopted)])
+    context = plan_read(state, make_query(state, columns=list(columns)), NoIndex()).context
+    if adopted and not context.path_columns_are_dropped:
+        # Readers take partition columns from the path; what is to be checked is what the files have.
+        context = replace(context, path_columns=())
+    visible = {(part.partition, part.file_id): part for part in seen.slices}
+    files: dict[tuple[str, str], list[FileCheck]] = {}
+    for partition, listed in seen.files.items():
+        for file in listed:
+            commit = seen.commits.get(file.instant)
+            if commit is None:
+                continue
+            stat = next((s for s in commit.write_stats if s.path == file.path), None)
+            check = FileCheck(
+                file=file,
+                instant=file.instant,
+                is_ours=PROOF_KEY in commit.extra and stat is not None,
+                written=stat.written if stat else 0,
+            )
+            files.setdefault((partition, file.file_id), []).append(check)
+    known = frozenset(seen.commits) if adopted and seen.has_history else None
+    return [
+        GroupCheck(
+            context=context,
+            index=index,
+            partition=partition,
+            file_id=file_id,
+            slice=visible.get((partition, file_id)),
+            files=tuple(files.get((partition, file_id), ())),
+            commits=known,
+            checks_spelling=adopted,
+        )
+        for partition, file_id in sorted({*visible, *files})
+    ]
+
+
+def check_group(check: GroupCheck) -> GroupFound:
+    """Check one file group: its live rows, and the keys of its files."""
+    findings: list[Finding] = []
+    sums: list[tuple[str, int, int]] = []
+    for file in check.files:
+        try:
+            counted = _check_file(check.context.store, file, findings)
+        except (BucketlakeError, FileNotFoundError) as error:
+            findings.append(Finding(Kind.UNREADABLE, file.file.path, str(error)))
+            continue
+        if file.is_ours and counted is not None:
+            sums.append((file.instant, counted.rows, counted.key_hash_sum))
+    keys: pa.ChunkedArray = pa.chunked_array([], pa.string())
+    if check.slice is not None:
+        try:
+            rows = pa.Table.from_batches(read_slice(check.slice, check.context), check.context.schema)
+            keys = rows.column(RECORD_KEY_COLUMN)
+            findings += _check_rows(check, rows)
+        except (BucketlakeError, FileNotFoundError) as error:
+            place = path_in_partition(check.partition, check.file_id)
+            findings.append(Finding(Kind.UNREADABLE, place, str(error)))
+    return GroupFound(
+        partition=check.partition,
+        findings=tuple(findings),
+        rows=len(keys),
+        sums=tuple(sums),
+        hashes=key_hashes(keys) if isinstance(check.index, NoIndex) else None,
+    )
+
+
+def _check_rows(check: GroupCheck, rows: pa.Table) -> list[Finding]:
+    place = path_in_partition(check.partition, check.file_id)
+    keys = rows.column(RECORD_KEY_COLUMN)
+    found = []
+    counts = pc.value_counts(keys)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    if len(twice):
+        text = f"{len(twice):,} keys, such as {twice[0].as_py()!r}"
+        found.append(Finding(Kind.DUPLICATE_KEY, place, text))
+    stray = verify(check.index, check.partition, check.file_id, keys.combine_chunks())
+    if stray is not None:
+        found.append(Finding(Kind.MISPLACED_KEY, place, f"{stray!r}, by {check.index}"))
+    elsewhere = pc.index(pc.equal(rows.column(_PARTITION_COLUMN), check.partition), False).as_py()
+    if elsewhere >= 0:
+        said = rows.column(_PARTITION_COLUMN)[elsewhere].as_py()
+        found.append(
+            Finding(Kind.WRONG_PARTITION, place, f"{keys[elsewhere].as_py()!r} says it is in {said!r}")
+        )
+    if check.commits is not None:
+        times = set(pc.unique(rows.column(_TIME_COLUMN)).to_pylist()) - check.commits
+        if times:
+            found.append(Finding(Kind.UNKNOWN_COMMIT, place, ", ".join(sorted(map(str, times)))))
+    if check.checks_spelling:
+        found += _check_spelling(check, rows, place)
+    return found
+
+
+def _check_spelling(check: GroupCheck, rows: pa.Table, place: str) -> list[Finding]:
+    """The key, and the partition, must be the ones that we would give the row."""
+    generator = check.context.keys
+    keys = rows.column(RECORD_KEY_COLUMN)
+    found = []
+    made = generator.record_keys(rows)
+    odd = pc.index(pc.equal(made, keys), False).as_py()
+    if odd >= 0:
+        text = f"{keys[odd].as_py()!r}, and its columns say {made[odd].as_py()!r}"
+        found.append(Finding(Kind.WRONG_KEY, place, text))
+    paths = generator.partition_paths(rows)
+    odd = pc.index(pc.equal(paths, check.partition), False).as_py()
+    if odd >= 0:
+        text = f"{keys[odd].as_py()!r} belongs to {paths[odd].as_py()!r}"
+        found.append(Finding(Kind.WRONG_PARTITION, place, text))
+    return found
+
+
+def _check_file(store: Store, check: FileCheck, findings: list[Finding]) -> FileFacts | None:
+    """Count the keys in a file and compare; return them if the file says anything of itself."""
+    path = check.file.path
+    if isinstance(check.file, BaseFile):
+        footer = read_footer(store, path)
+        if ROWS_KEY not in footer.metadata:
+            return None
+        said = FileFacts.of_footer(footer.metadata, path=path)
+        names = pa.schema([(RECORD_KEY_COLUMN, pa.string()), (_NAME_COLUMN, pa.string())])
+        rows = pa.Table.from_batches(read_base_file(store, path, names), names)
+        counted = FileFacts.of_keys(rows.column(RECORD_KEY_COLUMN))
+        written = counted.rows
+        other = set(pc.unique(rows.column(_NAME_COLUMN)).to_pylist()) - {split_path(path)[1]}
+        if other:
+            findings.append(
+                Finding(Kind.WRONG_FOOTER, path, f"rows that say they are in {sorted(map(str, other))}")
+            )
+    elif check.is_ours:
+        log = log_file_facts(store.read(path), path=path)
+        said = FileFacts(log.rows + log.deletes, log.key_hash_sum, log.min_key, log.max_key)
+        counted, written = _count_log(store, path)
+    else:
+        return None
+    if said != counted:
+        findings.append(Finding(Kind.WRONG_FOOTER, path, f"it says {said}, and holds {counted}"))
+    if check.is_ours and check.written != written:
+        text = f"it holds {written:,} rows, and its commit says {check.written:,}"
+        findings.append(Finding(Kind.WRONG_PROOF, path, text))
+    return counted
+
+
+def _count_log(store: Store, path: str) -> tuple[FileFacts, int]:
+    """Return what keys are in a log file, and how many of them have rows."""
+    key_only = pa.schema([(RECORD_KEY_COLUMN, pa.string())])
+    counted, written = NO_ROWS, 0
+    for log in read_log_files(store, [path], key_only, ordering_fields=(), table_schema=key_only):
+        if isinstance(log, LogRecords):
+            counted += FileFacts.of_keys(log.records.column(RECORD_KEY_COLUMN))
+            written += log.records.num_rows
+        else:
+            counted += FileFacts.of_keys(log.keys)
+    return counted, written
+
+
+def _check_commits(seen: _Seen, done: Iterable[GroupFound]) -> list[Finding]:
+    """Add the sums of each commit's files up, and compare them with its proof."""
+    rows: dict[str, list[int]] = {}
+    for group in done:
+        for instant, count, key_hash_sum in group.sums:
+            total = rows.setdefault(instant, [0, 0, 0])
+            total[0] += 1
+            total[1] += count
+            total[2] = (total[2] + key_hash_sum) % _MODULUS
+    found = []
+    for instant, commit in sorted(seen.commits.items()):
+        if PROOF_KEY not in commit.extra:
+            continue
+        files, count, key_hash_sum = rows.get(instant, [0, 0, 0])
+        if files < len(commit.write_stats):
+            continue  # some were cleaned, or cannot be read
+        try:
+            proof = json.loads(commit.extra[PROOF_KEY])
+            said = (int(proof["file_rows"]), int(proof["file_key_hash_sum"]))
+        except (ValueError, KeyError, TypeError) as fault:
+            found.append(Finding(Kind.WRONG_PROOF, instant, f"no proof that can be read ({fault})"))
+            continue
+        if said != (count, key_hash_sum):
+            text = f"it proves {said[0]:,} keys with the sum {said[1]}; its files hold {count:,} with {key_hash_sum}"
+            found.append(Finding(Kind.WRONG_PROOF, instant, text))
+    return found
+
+
+def _check_across_groups(done: Sequence[GroupFound]) -> list[Finding]:
+    """Where no bucket tells where a key lives, look for keys that live in two file groups of a partition."""
+    by_partition: dict[str, list[np.ndarray[tuple[int], np.dtype[np.uint64]]]] = {}
+    for group in done:
+        if group.hashes is not None:
+            by_partition.setdefault(group.partition, []).append(np.unique(group.hashes))
+    found = []
+    for partition, hashes in sorted(by_partition.items()):
+        every = np.concatenate(hashes)
+        repeated = len(every) - len(np.unique(every))
+        if repeated:
+            text = f"{repeated:,} keys are in more than one file group"
+            found.append(Finding(Kind.DUPLICATE_KEY, partition, text))
+    return found
+
+
+def _is_partition(seen: _Seen, partition: str) -> bool:
+    if not seen.state.properties.partition_fields and not is_adopted(seen.state.properties):
+        return True  # Hudi's readers do not ask the root of such a table
+    path = partition_metadata_path(partition)
+    if path in seen.sizes:
+        wanted = f"partitionDepth={partition_depth(partition)}".encode()
+        return wanted in seen.state.store.read(path)
+    folder = f"{partition}/" if partition else ""
+    return any(is_partition_metadata(p.removeprefix(folder)) for p in seen.sizes if p.startswith(folder))
+
+
+def _instant_of(path: str) -> str:
+    return parse_data_file(path, size_bytes=0).instant
+
+
+def _paths(part: FileSlice) -> list[str]:
+    return ([part.base_file.path] if part.base_file else []) + [log.path for log in part.log_files]

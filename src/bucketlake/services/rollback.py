@@ -1,0 +1,287 @@
+"""Rollback: take one instant back, a write that was committed or one that was not.
+
+`plan_rollback` decides; it refuses what others depend on. A committed write goes only while it is the newest, is not
+protected by a savepoint, and no clean has deleted the files that would come back. A pending write goes only if nobody
+is at it. A pending compaction or clustering goes with its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bucketlake.config import TableProperties
+from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError
+from bucketlake.layout import DataFile, list_files
+from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
+from bucketlake.services.turns import in_turn
+from bucketlake.state import TableState, commit_metadata, files_of, load_state
+from bucketlake.storage import Store
+from bucketlake.timeline import (
+    WRITE_ACTIONS,
+    Action,
+    CleanMetadata,
+    Clock,
+    CommitMetadata,
+    Instant,
+    delete_pending,
+    load_history,
+    process_clock,
+    read_clean_metadata,
+)
+from bucketlake.write.claims import list_claims
+from bucketlake.write.heartbeat import (
+    Heartbeat,
+    is_alive,
+    list_heartbeats,
+    start_heartbeat,
+    stop_heartbeat,
+)
+from bucketlake.write.recovery import PLANNED, TRANSACTIONS, RolledBack, recover, roll_back_run
+from bucketlake.write.rollback import Target, announce_rollback, built_on, latest_time, roll_back
+from bucketlake.write.writable import check_writable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a rollback has to know beside the timeline, read once."""
+
+    commit: CommitMetadata | None
+    """What the instant wrote, if it was committed."""
+    files: tuple[DataFile, ...]
+    """The files that bear its time."""
+    cleans: Mapping[str, CleanMetadata]
+    """Cleans since, by instant."""
+    is_archived: bool
+    is_alive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackOrder:
+    """What a rollback is to do; prints as a few lines."""
+
+    instant: Instant
+    files: tuple[DataFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def __str__(self) -> str:
+        state = "committed" if self.instant.is_completed else f"{self.instant.state}"
+        lines = [
+            f"roll back the {state} {self.instant.action} of {self.instant.requested}: "
+            f"{len(self.files):,} files, {self.size_bytes:,} bytes"
+        ]
+        return "\n".join(
+            [*lines, *(f"  delete {file.path} ({file.size_bytes:,} bytes)" for file in self.files)]
+        )
+
+
+def find_instant(state: TableState, requested: str) -> Instant:
+    """Return the write of this time on the active timeline; `InstantError` if there is none."""
+    for instant in state.timeline.instants:
+        if instant.requested == requested and instant.is_write:
+            return instant
+    other = next((i for i in state.timeline.instants if i.requested == requested), None)
+    if other is not None:
+        raise InstantError(
+            f"{requested} is a {other.action}, and only writes, compactions and clusterings can be rolled back. "
+            f"One that was cut off is finished by running it again."
+        )
+    writes = [i.requested for i in state.timeline.instants if i.is_write]
+    known = f"{writes[0]} to {writes[-1]}" if writes else "empty"
+    archived = " An older one is archived, and can no longer be taken back." if writes else ""
+    raise InstantError(
+        f"{state.store.uri} has no write of {requested} on its timeline, which is {known}.{archived} "
+        f"`bucketlake timeline` lists them."
+    )
+
+
+def gather_evidence(state: TableState, instant: Instant, *, clock: Clock | None = None) -> Evidence:
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    commit = commit_metadata(state, instant) if instant.is_completed else None
+    if commit is None:
+        listed = files_of(state)
+    else:
+        listed = list_files(state.store, sorted({stat.partition for stat in commit.write_stats}))
+    cleans = [i for i in state.timeline.completed(Action.CLEAN) if i.requested > instant.requested]
+    last_beat_ms = list_heartbeats(state.store).get(instant.requested)
+    return Evidence(
+        commit=commit,
+        files=tuple(file for files in listed.values() for file in files if file.instant == instant.requested),
+        cleans={i.requested: read_clean_metadata(state.store, i) for i in cleans},
+        is_archived=any(
+            a.requested == instant.requested and a.action in WRITE_ACTIONS
+            for a in load_history(state.store, state.properties, since=instant.requested)
+        ),
+        is_alive=not instant.is_completed and is_alive(last_beat_ms, now_ms=clock.now_ms()),
+    )
+
+
+def plan_rollback(state: TableState, instant: Instant, evidence: Evidence) -> RollbackOrder:
+    """Decide whether `instant` can be taken back, and what that deletes. Raises `InstantError` if it must stay."""
+    what = f"the {instant.action} of {instant.requested}"
+    if evidence.is_alive:
+        raise ConcurrentWriteError(
+            f"{what} is under way: its writer's heartbeat is fresh. Stop it first; two minutes after its last beat "
+            f"it counts as dead, and the next write rolls it back."
+        )
+    if instant.requested in state.timeline.savepoints:
+        raise InstantError(
+            f"{what} is protected by a savepoint. Delete that first: "
+            f"bucketlake savepoint delete {state.store.uri} {instant.requested}"
+        )
+    if instant.is_completed:
+        _check_newest(state, instant, what)
+        _check_archive(state, instant, evidence, what)
+        _check_cleans(evidence, what)
+    return RollbackOrder(instant=instant, files=tuple(sorted(evidence.files, key=lambda file: file.path)))
+
+
+def look_for_rollback(state: TableState, requested: str, *, clock: Clock | None = None) -> RollbackOrder:
+    """Find an instant, read what its rollback depends on, and plan it."""
+    check_writable(state)
+    instant = find_instant(state, requested)
+    return plan_rollback(state, instant, gather_evidence(state, instant, clock=clock))
+
+
+def run_rollback(order: RollbackOrder, store: Store, *, clock: Clock | None = None) -> RolledBack:
+    """Take the instant back, as Hudi does it. If that is cut off, the next write or recovery finishes it.
+
+    Raises `CommitConflictError` if the table has moved on since the plan was made, `ConcurrentWriteError` while
+    somebody writes to it.
+    """
+    state = load_state(store)
+    check_writable(state)
+    properties = state.properties
+    clock = clock or process_clock(properties.timeline_timezone)
+    if order.instant.action in TRANSACTIONS and not order.instant.is_completed:
+        return _of_dead_writer(order, store, properties, clock)
+    refuse_the_living(recover(store, properties, clock=clock).alive)
+    with in_turn(store, clock):
+        state = load_state(store)
+        if order.instant not in state.timeline.instants:
+            raise CommitConflictError(
+                f"the {order.instant.action} of {order.instant.requested} is no longer as it was when its rollback "
+                f"was planned. Nothing was changed. Look at the timeline, and plan again."
+            )
+        plan_rollback(state, order.instant, gather_evidence(state, order.instant, clock=clock))
+        if order.instant.action in PLANNED:
+            return _of_plan(order, store, properties, clock)
+        return _of_commit(order, store, properties, clock)
+
+
+@contextmanager
+def announced_time(store: Store, clock: Clock) -> Iterator[str]:
+    """Choose the instant of a rollback or restore, and beat for it while the block runs.
+
+    If the block fails, the heartbeat stays and goes stale: by that the next comer knows that it is his to finish.
+    """
+    latest = latest_time(load_state(store).timeline, list_claims(store))
+    instant = clock.next_instant(after=latest)
+    while not start_heartbeat(store, instant):
+        instant = clock.next_instant(after=latest)
+    with Heartbeat(_Beating(store, instant), is_another=True):
+        yield instant
+    stop_heartbeat(store, instant)
+
+
+def refuse_the_living(alive: tuple[Instant, ...]) -> None:
+    if alive:
+        raise ConcurrentWriteError(
+            f"the {alive[0].action} of {alive[0].requested} is under way: its heartbeat is fresh. Nothing can be "
+            f"taken back beside it. Wait for it to end, or stop it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Beating:
+    store: Store
+    instant: str
+
+
+def _of_commit(order: RollbackOrder, store: Store, properties: TableProperties, clock: Clock) -> RolledBack:
+    with announced_time(store, clock) as rollback:
+        files = tuple(file.path for file in order.files)
+        target = Target.of(order.instant, rollback=rollback, files=files)
+        announce_rollback(store, properties, target, rollback=rollback, files=files)
+        # Who begins from now on sees the rollback; who began before is seen here.
+        state = load_state(store)
+        others = state.timeline.pending(*TRANSACTIONS)
+        if others or built_on(state.timeline, order.instant):
+            delete_pending(store, properties, instant=rollback, action=Action.ROLLBACK)
+            stop_heartbeat(store, rollback)
+            refuse_the_living(others)
+            _check_newest(state, order.instant, f"the {order.instant.action} of {order.instant.requested}")
+        done = roll_back(store, properties, target, clock, keep_partitions=False)
+        assert done is not None, "a committed target is always taken back"
+    return done
+
+
+def _of_dead_writer(
+    order: RollbackOrder, store: Store, properties: TableProperties, clock: Clock
+) -> RolledBack:
+    recovery = recover(store, properties, clock=clock)
+    for done in recovery.rolled_back:
+        if done.instant == order.instant.requested:
+            return done
+    refuse_the_living(recovery.alive)
+    raise CommitConflictError(
+        f"the {order.instant.action} of {order.instant.requested} is no longer pending: somebody has finished it or "
+        f"taken it back. Nothing was changed."
+    )
+
+
+def _of_plan(order: RollbackOrder, store: Store, properties: TableProperties, clock: Clock) -> RolledBack:
+    """Take back what was run of a compaction or clustering, then its plan."""
+    done = RolledBack(instant=order.instant.requested, action=order.instant.action, files=())
+    done = roll_back_run(store, properties, order.instant, clock=clock) or done
+    delete_pending(store, properties, instant=order.instant.requested, action=order.instant.action)
+    return done
+
+
+def _check_newest(state: TableState, instant: Instant, what: str) -> None:
+    newer = built_on(state.timeline, instant)
+    if newer:
+        names = ", ".join(
+            f"{i.requested} ({i.action}{'' if i.is_completed else ', planned'})" for i in newer[:5]
+        )
+        raise InstantError(
+            f"{what} cannot be rolled back: {len(newer)} newer instants may depend on it: {names}. Roll those back "
+            f"first, the newest before the others; or restore to a savepoint, which does so."
+        )
+
+
+def _check_archive(state: TableState, instant: Instant, evidence: Evidence, what: str) -> None:
+    others = [i for i in state.timeline.writes if i.requested != instant.requested]
+    if evidence.is_archived or (not others and load_history(state.store, state.properties)):
+        # Whatever is older than the active timeline counts as committed, for us and for Hudi: without any write on
+        # it, nothing would.
+        found = (
+            "is in the history already" if evidence.is_archived else "is the only write that is not archived"
+        )
+        raise InstantError(
+            f"{what} cannot be rolled back: it {found}. Write to the table, and delete the rows."
+        )
+
+
+def _check_cleans(evidence: Evidence, what: str) -> None:
+    assert evidence.commit is not None
+    touched = {(stat.partition, stat.file_id) for stat in evidence.commit.write_stats}
+    touched |= {(p, file_id) for p, file_ids in evidence.commit.replaced.items() for file_id in file_ids}
+    for clean, metadata in evidence.cleans.items():
+        for partition, names in metadata.deleted.items():
+            lost = next((name for name in names if (partition, _file_id(name)) in touched), None)
+            if lost is not None:
+                raise InstantError(
+                    f"{what} cannot be rolled back: the clean of {clean} has deleted {lost} in {partition!r}, which "
+                    f"held rows as they were before it. Write the rows again instead."
+                )
+
+
+def _file_id(path: str) -> str:
+    name = path.rpartition("/")[2]
+    found = parse_base_file_name(name) or parse_log_file_name(name)
+    return found.file_id if found else ""

@@ -1,0 +1,276 @@
+"""Savepoints: a moment of the table that stays, and the way back to it.
+
+    create     T_C.savepoint lists the files a reader saw after the write T; clean and archive keep off them
+    delete     takes that back
+    restore    rolls back everything completed after T, the newest first
+
+`plan_restore` decides; `run_restore` does it and can be finished by anybody if it is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bucketlake.config import TableType
+from bucketlake.errors import CommitConflictError, InstantError
+from bucketlake.layout import DataFile, slices_of
+from bucketlake.layout.names import path_in_partition
+from bucketlake.services.rollback import announced_time, refuse_the_living
+from bucketlake.services.turns import in_turn
+from bucketlake.state import TableState, check_as_of, files_of, load_state, view_for
+from bucketlake.storage import Store
+from bucketlake.timeline import (
+    WRITE_ACTIONS,
+    Action,
+    Clock,
+    Instant,
+    RestorePlan,
+    SavepointMetadata,
+    State,
+    delete_pending,
+    encode_restore_plan,
+    encode_savepoint,
+    load_history,
+    process_clock,
+    publish,
+    read_savepoint_metadata,
+    write_inflight,
+    write_requested,
+)
+from bucketlake.write.claims import list_claims
+from bucketlake.write.heartbeat import stop_heartbeat
+from bucketlake.write.recovery import TRANSACTIONS, recover
+from bucketlake.write.restore import run_planned_restore
+from bucketlake.write.rollback import latest_time
+from bucketlake.write.writable import check_writable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Savepoint:
+    """A protected moment; prints as a line."""
+
+    instant: str
+    """The write after which the table looked so."""
+    completed: str | None
+    """When it was protected; None if that was cut off."""
+    metadata: SavepointMetadata
+
+    @property
+    def file_count(self) -> int:
+        return sum(len(names) for names in self.metadata.files.values())
+
+    def __str__(self) -> str:
+        by = f" by {self.metadata.created_by}" if self.metadata.created_by else ""
+        comment = f": {self.metadata.comment}" if self.metadata.comment else ""
+        return f"{self.instant}, {self.file_count:,} files{by}{comment}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOrder:
+    """What a restore is to do; prints as a few lines."""
+
+    savepoint: str
+    instants: tuple[Instant, ...]
+    """To roll back, in this order."""
+    files: tuple[DataFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def __str__(self) -> str:
+        lines = [
+            f"restore to {self.savepoint}: {len(self.instants):,} instants, {len(self.files):,} files, "
+            f"{self.size_bytes:,} bytes"
+        ]
+        lines += [f"  roll back the {i.action} of {i.requested}" for i in self.instants]
+        return "\n".join(lines)
+
+
+def list_savepoints(state: TableState) -> tuple[Savepoint, ...]:
+    """Return the savepoints of a table, the oldest first."""
+    return tuple(
+        Savepoint(
+            instant=i.requested,
+            completed=i.completed,
+            metadata=read_savepoint_metadata(state.store, i),
+        )
+        for i in state.timeline.completed(Action.SAVEPOINT)
+    )
+
+
+def create_savepoint(
+    store: Store, instant: str | None = None, *, user: str = "", comment: str = "", clock: Clock | None = None
+) -> Savepoint:
+    """Protect the table as it was after the write `instant`, or as it is: its files stay until this is deleted."""
+    state = load_state(store)
+    check_writable(state)
+    properties = state.properties
+    clock = clock or process_clock(properties.timeline_timezone)
+    with in_turn(store, clock):
+        state = load_state(store)
+        target = _write_to_protect(state, instant)
+        metadata = SavepointMetadata(
+            created_by=user, created_ms=clock.now_ms(), comment=comment, files=_files_at(state, target)
+        )
+        write_inflight(store, properties, instant=target, action=Action.SAVEPOINT)
+        completed = clock.next_instant(after=latest_time(state.timeline, list_claims(store)))
+        publish(
+            store,
+            properties,
+            instant=target,
+            action=Action.SAVEPOINT,
+            completed=completed,
+            body=encode_savepoint(metadata),
+        )
+    return Savepoint(instant=target, completed=completed, metadata=metadata)
+
+
+def delete_savepoint(store: Store, instant: str, *, clock: Clock | None = None) -> None:
+    """Give up a savepoint; the next clean may delete what only it needed."""
+    state = load_state(store)
+    check_writable(state)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    with in_turn(store, clock):
+        found = _savepoint(load_state(store), instant)
+        # The completed file last: while it is there, so is the savepoint.
+        delete_pending(store, state.properties, instant=instant, action=Action.SAVEPOINT)
+        if found.is_completed:
+            store.delete(found.path)
+
+
+def plan_restore(
+    state: TableState, savepoint: str, metadata: SavepointMetadata, files: Iterable[DataFile]
+) -> RestoreOrder:
+    """Decide what has to go for the table to be as the savepoint has it; `files` are all data files there are."""
+    target = next((i for i in state.timeline.writes if i.requested == savepoint), None)
+    if target is None:
+        raise InstantError(
+            f"the savepoint of {savepoint} protects a write that is not on the timeline; there is no way back to it."
+        )
+    present = {file.path: file for file in files}
+    for partition, names in metadata.files.items():
+        lost = next((name for name in names if path_in_partition(partition, name) not in present), None)
+        if lost is not None:
+            raise InstantError(
+                f"the savepoint of {savepoint} cannot be restored: its file {lost} in {partition!r} is gone. "
+                f"Nothing was changed."
+            )
+    is_merge_on_read = state.properties.table_type is TableType.MERGE_ON_READ
+    later = [i for i in state.timeline.writes if _is_after(i, target, is_merge_on_read=is_merge_on_read)]
+    later.sort(key=lambda i: (i.completed or "", i.requested), reverse=True)
+    planned = [i for i in state.timeline.pending(*WRITE_ACTIONS) if i.requested > savepoint]
+    # Pending clusterings first (Hudi: RestorePlanActionExecutor), then what else is pending.
+    planned.sort(key=lambda i: (i.action is Action.CLUSTERING, i.requested), reverse=True)
+    instants = (*planned, *later)
+    gone = {i.requested for i in instants}
+    deleted = tuple(file for path, file in sorted(present.items()) if file.instant in gone)
+    return RestoreOrder(savepoint=savepoint, instants=instants, files=deleted)
+
+
+def look_for_restore(state: TableState, savepoint: str) -> RestoreOrder:
+    """Read what a restore depends on, and plan it."""
+    found = _savepoint(state, savepoint)
+    if not found.is_completed:
+        raise InstantError(f"the savepoint of {savepoint} was never completed. Create it again.")
+    archived = load_history(state.store, state.properties, since=savepoint)
+    beyond = next((a for a in archived if a.action in WRITE_ACTIONS and a.requested > savepoint), None)
+    if beyond is not None:
+        raise InstantError(
+            f"the savepoint of {savepoint} cannot be restored: the later {beyond.action} of {beyond.requested} was "
+            f"archived, and what is archived cannot be taken back (hoodie.archive.beyond.savepoint)."
+        )
+    files = [file for group in files_of(state).values() for file in group]
+    return plan_restore(state, savepoint, read_savepoint_metadata(state.store, found), files)
+
+
+def run_restore(order: RestoreOrder, store: Store, *, clock: Clock | None = None) -> RestorePlan:
+    """Go back to the savepoint. If that is cut off, the next write or recovery finishes it."""
+    state = load_state(store)
+    check_writable(state)
+    properties = state.properties
+    clock = clock or process_clock(properties.timeline_timezone)
+    refuse_the_living(recover(store, properties, clock=clock).alive)
+    with in_turn(store, clock):
+        state = load_state(store)
+        if look_for_restore(state, order.savepoint).instants != order.instants:
+            raise CommitConflictError(
+                f"the table has moved on since its restore to {order.savepoint} was planned. Nothing was changed. "
+                f"Plan again."
+            )
+        if not order.instants:
+            return RestorePlan(savepoint=order.savepoint, instants=())
+        plan = RestorePlan(
+            savepoint=order.savepoint, instants=tuple((i.requested, i.action) for i in order.instants)
+        )
+        with announced_time(store, clock) as restore:
+            body = encode_restore_plan(plan)
+            write_requested(store, properties, instant=restore, action=Action.RESTORE, body=body)
+            # Who begins from now on sees the restore; who began before is seen here.
+            state = load_state(store)
+            others = state.timeline.pending(*TRANSACTIONS)
+            if others or look_for_restore(state, order.savepoint).instants != order.instants:
+                delete_pending(store, properties, instant=restore, action=Action.RESTORE)
+                stop_heartbeat(store, restore)
+                refuse_the_living(others)
+                raise CommitConflictError("a write came between. Nothing was restored; plan again.")
+            pending = next(i for i in state.timeline.pending(Action.RESTORE) if i.requested == restore)
+            return run_planned_restore(store, properties, pending, clock)
+
+
+def _is_after(instant: Instant, savepoint: Instant, *, is_merge_on_read: bool) -> bool:
+    """Tell whether a write is later than the savepointed one (Hudi: RestoreInstantComparatorFactory).
+
+    Completion decides. But a compaction that was planned before stays, whenever it was done: logs that the savepoint
+    protects lie over its base files.
+    """
+    if is_merge_on_read and instant.action in (Action.COMMIT, Action.COMPACTION):
+        return instant.requested > savepoint.requested
+    assert instant.completed is not None
+    assert savepoint.completed is not None
+    return instant.completed > savepoint.completed
+
+
+def _write_to_protect(state: TableState, instant: str | None) -> str:
+    writes = [i.requested for i in state.timeline.writes]
+    if not writes:
+        raise InstantError(f"{state.store.uri} has no write on its timeline; there is nothing to protect.")
+    target = writes[-1] if instant is None else instant
+    if target not in writes:
+        raise InstantError(
+            f"{state.store.uri} has no completed write of {target} on its timeline, which is {writes[0]} to "
+            f"{writes[-1]}. Choose one of those; an archived moment cannot be protected any more."
+        )
+    if target in state.timeline.savepoints:
+        raise InstantError(f"{target} has a savepoint already. Delete it first to change its comment.")
+    archived = load_history(state.store, state.properties, since=target)
+    if any(a.requested == target and a.action in WRITE_ACTIONS for a in archived):
+        raise InstantError(
+            f"{target} is being archived, and cannot be protected any more. Choose a later one."
+        )
+    check_as_of(state, target)
+    return target
+
+
+def _files_at(state: TableState, instant: str) -> dict[str, tuple[str, ...]]:
+    """List what a reader as of `instant` sees, as Hudi's savepoint does; an empty partition too."""
+    listed = files_of(state)
+    view = view_for(state, (file for group in listed.values() for file in group))
+    found: dict[str, tuple[str, ...]] = {}
+    for partition, files in listed.items():
+        names: list[str] = []
+        for part in slices_of(partition, files, view, as_of=instant):
+            paths = ([part.base_file.path] if part.base_file else []) + [log.path for log in part.log_files]
+            names += [path.rpartition("/")[2] for path in paths]
+        found[partition] = tuple(names)
+    return found
+
+
+def _savepoint(state: TableState, instant: str) -> Instant:
+    for found in state.timeline.instants:
+        if found.action is Action.SAVEPOINT and found.requested == instant:
+            assert found.state in (State.INFLIGHT, State.COMPLETED)
+            return found
+    known = ", ".join(sorted(state.timeline.savepoints)) or "none"
+    raise InstantError(f"{state.store.uri} has no savepoint of {instant}; it has {known}.")

@@ -1,0 +1,208 @@
+"""A clean deletes for good: what it must never touch, and what it must leave nothing of."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from bucketlake import Table
+from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
+from bucketlake.services import (
+    CleanPlan,
+    Retention,
+    clean_table,
+    compact_table,
+    finish_clean,
+    load_held,
+    plan_clean,
+    plan_compaction,
+    run_clean,
+    run_compaction,
+    schedule_compaction,
+)
+from bucketlake.state import files_of, load_state
+from bucketlake.testing.invariants import check_invariants
+from bucketlake.timeline import (
+    Action,
+    CleanerPlan,
+    encode_cleaner_plan,
+    read_clean_metadata,
+    read_cleaner_plan,
+    write_requested,
+)
+from bucketlake.write.heartbeat import start_heartbeat
+from bucketlake.write.state import Operation
+from bucketlake.write.transaction import abort, begin
+from stand_ins.orders_table import orders, rows_of, written_table
+
+_numbers = itertools.count()
+
+
+def memory() -> str:
+    return f"memory://clean-{next(_numbers)}"
+
+
+def planned(table: Table, retain: Retention) -> CleanPlan:
+    state = load_state(table.store)
+    return plan_clean(state, files_of(state), load_held(state), retain=retain, now="20991231000000000")
+
+
+def paths(table: Table) -> set[str]:
+    listed = table.store.list("", recursive=True).files
+    return {file.path for file in listed if not file.path.startswith(".hoodie/")}
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_clean_deletes_exactly_its_plan_and_says_so(table_type: str) -> None:
+    table = written_table(memory(), table_type=table_type)
+    if table_type == "MERGE_ON_READ":
+        compact_table(table.store)
+        table.upsert(orders([0], "more", 60))
+    before, there = rows_of(table), paths(table)
+    plan = planned(table, Retention(commits=1))
+    assert plan.files
+    done = run_clean(plan, table.store)
+    assert done is not None
+    assert rows_of(table) == before
+    assert there - paths(table) == {file.path for file in plan.files}
+    (instant,) = load_state(table.store).timeline.completed(Action.CLEAN)
+    metadata = read_clean_metadata(table.store, instant)
+    assert plan.earliest is not None
+    assert metadata.earliest_kept == done.earliest_kept == plan.earliest.requested
+    assert metadata.files_deleted == done.files == len(plan.files)
+    assert read_cleaner_plan(table.store, instant) == plan.body()
+    check_invariants(table)
+    assert run_clean(planned(table, Retention(commits=1)), table.store) is None, "there is nothing left to do"
+    assert finish_clean(table.store, instant.requested) == done
+    with pytest.raises(ConfigError, match="kept files from"):
+        table.to_arrow(as_of="20200101000000000")
+
+
+def test_reads_as_of_every_kept_write_are_the_same() -> None:
+    table = written_table(memory())
+    compact_table(table.store)
+    table.upsert(orders([0, 3], "more", 60))
+    compact_table(table.store)
+    table.upsert(orders([0, 3], "yet more", 70))
+    plan = planned(table, Retention(commits=3))
+    assert plan.earliest is not None
+    assert plan.files
+    writes = [i.requested for i in load_state(table.store).timeline.writes]
+    kept = [instant for instant in writes if instant >= plan.earliest.requested]
+    assert len(kept) == 3
+    before = [rows_of(table, as_of=instant) for instant in kept]
+    run_clean(plan, table.store)
+    assert [rows_of(table, as_of=instant) for instant in kept] == before
+
+
+def test_what_a_pending_compaction_is_to_merge_stays() -> None:
+    table = written_table(memory())
+    state = load_state(table.store)
+    compaction = plan_compaction(state, files_of(state), load_held(state), now="")
+    instant = schedule_compaction(table.store, compaction)
+    assert instant is not None
+    table.delete_partitions(["p0"])
+    for ts in (60, 70):
+        table.upsert(orders([1], "more", ts))
+    clean_table(table.store, retain=Retention(versions=1))
+    before = rows_of(table)
+    run_compaction(table.store, instant)
+    assert rows_of(table) == before
+    check_invariants(table)
+    clean_table(table.store, retain=Retention(versions=1))
+    assert not any(path.startswith("p0/") for path in paths(table)), "now it can all go"
+    assert rows_of(table) == before
+
+
+def test_what_has_come_to_be_needed_since_the_plan_is_spared() -> None:
+    """Such as after a restore, or by a savepoint: here the newest files themselves are on the list."""
+    table = written_table(memory())
+    before, there = rows_of(table), paths(table)
+    everything = {
+        partition: tuple(file.path.rpartition("/")[2] for file in files)
+        for partition, files in files_of(load_state(table.store)).items()
+    }
+    requested(
+        table,
+        CleanerPlan(
+            policy="KEEP_LATEST_FILE_VERSIONS",
+            earliest_kept=None,
+            earliest_action=None,
+            last_completed="",
+            files=everything,
+            partitions=("p0",),
+        ),
+        "20990101000000000",
+    )
+    done = finish_clean(table.store, "20990101000000000")
+    assert done.files == 0
+    assert (rows_of(table), paths(table)) == (before, there)
+
+
+def requested(table: Table, plan: CleanerPlan, instant: str) -> None:
+    state = load_state(table.store)
+    body = encode_cleaner_plan(plan, root=table.store.uri)
+    write_requested(table.store, state.properties, instant=instant, action=Action.CLEAN, body=body)
+
+
+def emptied_table() -> Table:
+    table = written_table(memory())
+    table.delete_partitions(["p0"])
+    for ts in (60, 70):
+        table.upsert(orders([1], "more", ts))
+    return table
+
+
+def test_an_emptied_partition_ceases_to_be_and_can_be_made_again() -> None:
+    table = emptied_table()
+    clean_table(table.store, retain=Retention(commits=1))
+    assert not any(path.startswith("p0/") for path in paths(table))
+    check_invariants(table)
+    table.upsert(orders([0, 2], "back", 1))
+    assert rows_of(table, filters=[("dt", "=", "p0")]).num_rows == 2
+    check_invariants(table)
+
+
+def test_a_partition_that_somebody_is_about_to_write_to_keeps_its_metadata() -> None:
+    """A write that began between plan and deletion has seen the partition, and will not make it again."""
+    table = emptied_table()
+    plan = planned(table, Retention(commits=1))
+    assert plan.partitions == ("p0",)
+    transaction, _ = begin(table.store, operation=Operation.UPSERT)
+    run_clean(plan, table.store)
+    assert {path for path in paths(table) if path.startswith("p0/")} == {"p0/.hoodie_partition_metadata"}
+    abort(transaction)
+    clean_table(table.store, retain=Retention(commits=1))
+    assert not any(path.startswith("p0/") for path in paths(table))
+
+
+def test_a_clean_that_is_under_way_is_left_to_its_process() -> None:
+    table = written_table(memory(), table_type="COPY_ON_WRITE")
+    plan = planned(table, Retention(versions=1))
+    requested(table, plan.body(), "20990101000000000")
+    start_heartbeat(table.store, "20990101000000000")
+    with pytest.raises(ConcurrentWriteError, match="under way"):
+        clean_table(table.store, retain=Retention(versions=1))
+
+
+def test_a_plan_that_names_anything_but_data_files_is_refused() -> None:
+    table = written_table(memory(), table_type="COPY_ON_WRITE")
+    before = paths(table)
+    good = planned(table, Retention(versions=1)).body()
+    for number, bad in enumerate(
+        [
+            replace(good, files={".hoodie": ("hoodie.properties",)}),
+            replace(good, files={"../other": ("g_1-0-1_001.parquet",)}),
+            replace(good, partitions=(".hoodie",)),
+        ]
+    ):
+        instant = f"2099010100000000{number}"
+        requested(table, bad, instant)
+        with pytest.raises(CorruptTableError):
+            finish_clean(table.store, instant)
+        table.store.delete(f".hoodie/timeline/{instant}.clean.requested")
+    assert paths(table) == before
+    with pytest.raises(ConfigError, match="no clean"):
+        finish_clean(table.store, "20200101000000000")
