@@ -1,7 +1,8 @@
 """The `bucketlake` command: what it shares between its sub-commands.
 
 Exit codes: 0 done; 1 nothing found; 2 the call is wrong (a path, an option, a value);
-3 the table is broken; 4 the table uses what bucketlake does not support.
+3 the table is broken; 4 the table uses what bucketlake does not support; 5 another writer was in the way;
+6 what was written is not what was given, and was taken back.
 """
 
 from __future__ import annotations
@@ -13,15 +14,23 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
 from rich.table import Table as Grid
 
-from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
+from bucketlake.errors import (
+    BucketlakeError,
+    ConfigError,
+    ConflictError,
+    CorruptTableError,
+    ProofError,
+    UnsupportedError,
+)
 from bucketlake.table import Table
 
 app = typer.Typer(
     name="bucketlake",
-    help="Look into Hudi tables, and read them, without Hudi.",
+    help="Make, write, read Hudi tables, and look into them, without Hudi.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,6 +41,8 @@ _EXIT_CODES: Sequence[tuple[type[BucketlakeError], int]] = (
     (ConfigError, 2),
     (CorruptTableError, 3),
     (UnsupportedError, 4),
+    (ConflictError, 5),
+    (ProofError, 6),
 )
 
 TablePath = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table.")]
@@ -51,14 +62,14 @@ class Screen:
 
     as_json: bool
 
-    def show(self, value: Any, *grids: Grid) -> None:
-        """Print the value as JSON, or the grids that draw it."""
+    def show(self, value: Any, *drawings: RenderableType) -> None:
+        """Print the value as JSON, or what draws it."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
             return
         console = Console()
-        for grid in grids:
-            console.print(grid)
+        for drawing in drawings:
+            console.print(drawing)
 
 
 def open_table(path: str, storage: Sequence[str] | None, *, buckets: int | None = None) -> Table:
@@ -75,7 +86,15 @@ def pairs(texts: Sequence[str]) -> Mapping[str, str] | None:
 
 def grid(title: str, *columns: str, numbers: Sequence[str] = ()) -> Grid:
     """Make a table for the terminal; the columns named in `numbers` are right-aligned."""
-    made = Grid(title=title, title_justify="left", header_style="bold")
+    made = Grid(
+        title=title,
+        title_justify="left",
+        header_style="bold",
+        # Room for the layout of a table in the 80 columns of a pipe.
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
     for column in columns:
         is_number = column in numbers
         made.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")

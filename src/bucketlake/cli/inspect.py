@@ -60,6 +60,7 @@ def layout(
     found = open_table(table, storage, buckets=buckets).layout()
     numbers = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
     drawn = grid("layout", "partition", *numbers, numbers=numbers)
+    drawn.columns[0].min_width = 10
     rows = []
     for part in found.partitions:
         largest = max((s.size_bytes for s in part.slices), default=0)

@@ -20,6 +20,7 @@ _FILTER = re.compile(
     r"\s*(?P<value>.*?)\s*",
     re.IGNORECASE,
 )
+_FINER_THAN_MICROSECONDS = re.compile(r"[.,][0-9]{7}")
 
 
 def parse_filter(text: str, schema: pa.Schema) -> RawFilter:
@@ -59,12 +60,13 @@ def parse_key(text: str, schema: pa.Schema, fields: tuple[str, ...]) -> object:
 def parse_value(text: str, kind: pa.DataType, column: str) -> Any:
     """Read a word as a value of the column's type."""
     try:
-        return _read(text, kind)
+        return value_of_text(text, kind)
     except (ValueError, InvalidOperation):
         raise FilterError(f"column {column!r} is a {kind} and {text!r} is none.") from None
 
 
-def _read(text: str, kind: pa.DataType) -> Any:
+def value_of_text(text: str, kind: pa.DataType) -> Any:
+    """Read a text as a value of a plain type; ValueError, or InvalidOperation, if it is none."""
     if pa.types.is_boolean(kind):
         return {"true": True, "false": False}.get(text.lower(), text)
     if pa.types.is_integer(kind):
@@ -76,10 +78,12 @@ def _read(text: str, kind: pa.DataType) -> Any:
     if pa.types.is_date(kind):
         return datetime.date.fromisoformat(text)
     if pa.types.is_timestamp(kind):
+        if _FINER_THAN_MICROSECONDS.search(text):
+            raise ValueError("what is finer than microseconds would be lost")
         moment = datetime.datetime.fromisoformat(text)
         return moment.replace(tzinfo=moment.tzinfo or datetime.UTC) if kind.tz else moment
     if pa.types.is_binary(kind):
-        return base64.b64decode(text)
+        return base64.b64decode(text, validate=True)
     return text
 
 

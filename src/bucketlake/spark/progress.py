@@ -2,14 +2,15 @@
 
 A classic session tells by its status tracker, asked by a thread of ours for
 the jobs of a group; Spark Connect calls back. Both count tasks; who wants
-more opens Spark's own pages.
+more opens Spark's own pages. Whatever goes wrong with the bar, the work that
+it shows goes on.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -37,16 +38,22 @@ def watched(session: SparkSession, title: str, *, show: bool | None = None) -> I
 
 
 def _polled(context: Any, title: str, bar: _Bar) -> Iterator[None]:
-    group, before = f"bucketlake-{title}-{id(bar)}", context.getLocalProperty(_GROUP)
+    # The caller may have a group, to cancel his jobs by: then ours stay in it.
+    callers = context.getLocalProperty(_GROUP)
+    group = callers or f"bucketlake-{title}-{id(bar)}"
     tracker, ended = context.statusTracker(), Event()
+    earlier = frozenset(tracker.getJobIdsForGroup(group))
+
+    def look() -> None:
+        ids = [job for job in tracker.getJobIdsForGroup(group) if job not in earlier]
+        jobs = [tracker.getJobInfo(job) for job in ids]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        bar.show((stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None)
 
     def poll() -> None:
         while not ended.wait(_POLL_SECONDS):
-            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-            stages = [
-                tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds
-            ]
-            bar.show((stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None)
+            with suppress(Exception):
+                look()
 
     thread = Thread(target=poll, name="bucketlake progress", daemon=True)
     context.setLocalProperty(_GROUP, group)
@@ -56,7 +63,7 @@ def _polled(context: Any, title: str, bar: _Bar) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        context.setLocalProperty(_GROUP, before)
+        context.setLocalProperty(_GROUP, callers)
 
 
 def _called_back(session: SparkSession, bar: _Bar) -> Iterator[None]:
@@ -70,6 +77,12 @@ def _called_back(session: SparkSession, bar: _Bar) -> Iterator[None]:
         session.removeProgressHandler(handler)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Be silent from now on. Rich would send standard output to nowhere, and end the process."""
+        self.quiet = True
+
+
 class _Bar:
     """Tasks done of tasks known, on standard error."""
 
@@ -80,20 +93,23 @@ class _Bar:
             MofNCompleteColumn(),
             TextColumn("tasks"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=_Console(stderr=True),
             transient=True,
         )
         self._task = self._progress.add_task(title, total=None)
 
     def __enter__(self) -> _Bar:
-        self._progress.start()
+        with suppress(Exception):
+            self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with suppress(Exception):
+            self._progress.stop()
 
     def show(self, stages: Iterable[tuple[int, int]]) -> None:
         counts = list(stages)
         if counts:
             done, known = (sum(column) for column in zip(*counts, strict=True))
-            self._progress.update(self._task, completed=done, total=known)
+            with suppress(Exception):
+                self._progress.update(self._task, completed=done, total=known)

@@ -9,23 +9,8 @@ from typing import Any
 
 import pytest
 
-from bucketlake.cli import main
-
 Golden = Callable[[str], Path]
 MOR = "mor_simple_bucket_avro"
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command; return exit code, stdout and stderr."""
-
-    def command(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(word) for word in words])
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return command
 
 
 def answer(result: tuple[int, str, str]) -> Any:

@@ -1,0 +1,149 @@
+"""`bucketlake archive | rollback | savepoint | restore`: what changes the past. Each says first what it would do."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, grid, human_bytes, open_table
+from bucketlake.services.archive import KEEP_MAX, KEEP_MIN, archive_table, look_around, plan_archive
+from bucketlake.services.rollback import look_for_rollback, run_rollback
+from bucketlake.services.savepoint import (
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+    look_for_restore,
+    run_restore,
+)
+from bucketlake.state import load_state
+from bucketlake.write.writable import check_writable
+
+savepoint = typer.Typer(help="Moments of a table that stay.", no_args_is_help=True)
+app.add_typer(savepoint, name="savepoint")
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
+InstantTime = Annotated[str, typer.Argument(metavar="INSTANT", help="The instant, as `timeline` lists it.")]
+_HINT = "nothing was done: give --yes to do it"
+
+
+@app.command()
+def archive(
+    table: TablePath,
+    keep_min: Annotated[int, typer.Option(help="Writes that stay on the timeline.")] = KEEP_MIN,
+    keep_max: Annotated[int, typer.Option(help="Archive only beyond so many.")] = KEEP_MAX,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Move old instants to the history. Says what it would do unless --yes."""
+    store = open_table(table, storage).store
+    if yes:
+        plan = archive_table(store, keep_min=keep_min, keep_max=keep_max)
+    else:
+        state = load_state(store)
+        check_writable(state)
+        plan = plan_archive(state, look_around(state), keep_min=keep_min, keep_max=keep_max)
+    facts = {
+        "done": yes,
+        "instants": [i.requested for i in plan.instants],
+        "files": sum(len(files) for files in plan.files.values()),
+        "size_bytes": plan.size_bytes,
+        "orphans": [file.path for file in plan.orphans],
+        "stop": None if plan.stop is None else {"before": plan.stop.before, "reason": plan.stop.reason},
+    }
+    _show(as_json, facts, str(plan), done=yes)
+
+
+@app.command()
+def rollback(
+    table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
+) -> None:
+    """Take an instant back: the newest write, or one that was cut off. Says what it would do unless --yes."""
+    store = open_table(table, storage).store
+    order = look_for_rollback(load_state(store), instant)
+    facts = {
+        "done": yes,
+        "instant": order.instant.requested,
+        "action": str(order.instant.action),
+        "files": [file.path for file in order.files],
+        "size_bytes": order.size_bytes,
+    }
+    if yes:
+        run_rollback(order, store)
+    _show(as_json, facts, str(order), done=yes)
+
+
+@app.command()
+def restore(
+    table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
+) -> None:
+    """Go back to a savepoint: every later write is rolled back. Says what it would do unless --yes."""
+    store = open_table(table, storage).store
+    state = load_state(store)
+    check_writable(state)
+    order = look_for_restore(state, instant)
+    facts = {
+        "done": yes,
+        "savepoint": order.savepoint,
+        "instants": [i.requested for i in order.instants],
+        "files": len(order.files),
+        "size_bytes": order.size_bytes,
+    }
+    if yes:
+        run_restore(order, store)
+    _show(as_json, facts, str(order), done=yes)
+
+
+@savepoint.command("create")
+def create(
+    table: TablePath,
+    instant: Annotated[str | None, typer.Argument(metavar="INSTANT", help="A write; the newest.")] = None,
+    comment: Annotated[str, typer.Option(help="What for.")] = "",
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Keep the table as it was after a write: clean and archive leave its files alone."""
+    store = open_table(table, storage).store
+    made = create_savepoint(store, instant, user=getpass.getuser(), comment=comment)
+    facts = {"instant": made.instant, "files": made.file_count, "comment": comment}
+    Screen(as_json).show(facts, Text(f"savepoint {made}"))
+
+
+@savepoint.command("delete")
+def delete(
+    table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
+) -> None:
+    """Give up a savepoint. Says what it would do unless --yes."""
+    store = open_table(table, storage).store
+    if yes:
+        delete_savepoint(store, instant)
+    _show(as_json, {"done": yes, "instant": instant}, f"delete the savepoint of {instant}", done=yes)
+
+
+@savepoint.command("list")
+def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+    """List the savepoints of a table."""
+    store = open_table(table, storage).store
+    found = list_savepoints(load_state(store))
+    drawn = grid(f"savepoints of {store.uri}", "instant", "files", "by", "comment", numbers=("files",))
+    for one in found:
+        drawn.add_row(one.instant, str(one.file_count), one.metadata.created_by, one.metadata.comment)
+    facts = [
+        {
+            "instant": one.instant,
+            "files": one.file_count,
+            "by": one.metadata.created_by,
+            "comment": one.metadata.comment,
+        }
+        for one in found
+    ]
+    Screen(as_json).show(facts, drawn)
+
+
+def _show(as_json: bool, facts: dict[str, object], plan: str, *, done: bool) -> None:
+    size = facts.get("size_bytes")
+    shown = f" ({human_bytes(size)})" if isinstance(size, int) else ""
+    Screen(as_json).show(facts, Text(plan), Text(f"done{shown}" if done else f"{_HINT}{shown}"))

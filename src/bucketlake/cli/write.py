@@ -1,0 +1,189 @@
+"""`bucketlake create | upsert | delete`: tables made, and written from files, by this process or on a local Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from rich.text import Text
+
+from bucketlake import spark as on_spark
+from bucketlake.cli.app import (
+    EXIT_NOTHING_FOUND,
+    AsJson,
+    Screen,
+    Storage,
+    TablePath,
+    app,
+    grid,
+    open_table,
+    pairs,
+)
+from bucketlake.cli.files import FileFormat, read_columns, read_rows, read_schema, schema_after
+from bucketlake.cli.values import parse_key
+from bucketlake.config import TableType
+from bucketlake.errors import ConfigError
+from bucketlake.keygen import KeyGenerator
+from bucketlake.table import Table, create_table
+from bucketlake.write import BUCKETS_DEFAULT, CommitSummary, key_columns
+
+
+class TypeWord(StrEnum):
+    COW = "cow"
+    MOR = "mor"
+
+
+_TYPES = {TypeWord.COW: TableType.COPY_ON_WRITE, TypeWord.MOR: TableType.MERGE_ON_READ}
+
+Format = Annotated[
+    FileFormat | None, typer.Option("--format", help="Format of the files, if their names do not say.")
+]
+OnSpark = Annotated[bool, typer.Option("--spark", help="Write on a local Spark session, a task per file.")]
+
+
+@app.command()
+def create(
+    table: TablePath,
+    key: Annotated[list[str], typer.Option(metavar="COLUMN", help="Key column; may be repeated.")],
+    schema: Annotated[
+        str | None, typer.Option(metavar="DDL", help='Columns, such as "id STRING, amount DECIMAL(10,2)".')
+    ] = None,
+    schema_from: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Parquet, CSV or JSON file to take the columns from.")
+    ] = None,
+    partition: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Partition column; may be repeated.")
+    ] = None,
+    ordering: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Of two versions of a row the greater wins; may be repeated."),
+    ] = None,
+    buckets: Annotated[int, typer.Option(help="Buckets per partition, for good.")] = BUCKETS_DEFAULT,
+    hash_field: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Key column that is hashed, if not all are; may be repeated."),
+    ] = None,
+    table_type: Annotated[
+        TypeWord, typer.Option("--type", help="Copy-on-write or merge-on-read.")
+    ] = TypeWord.COW,
+    name: Annotated[
+        str | None, typer.Option(help="The table's name, if not the last part of its path.")
+    ] = None,
+    hive_style: Annotated[bool, typer.Option("--hive-style", help="Folders such as dt=2026-06-18.")] = False,
+    url_encode: Annotated[
+        bool, typer.Option("--url-encode", help="Escape characters such as / in partition values.")
+    ] = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Make an empty table with simple buckets."""
+    if (schema is None) == (schema_from is None):
+        raise ConfigError("a table needs columns: give either --schema or --schema-from.")
+    columns = on_spark.parse_ddl(schema) if schema is not None else read_schema(schema_from or "")
+    made = create_table(
+        None,
+        table,
+        columns,
+        key=key,
+        partition=partition or (),
+        ordering=ordering or (),
+        buckets=buckets,
+        hash_fields=hash_field or (),
+        table_type=_TYPES[table_type],
+        name=name,
+        hive_style=hive_style,
+        url_encode=url_encode,
+        storage_options=pairs(storage or ()),
+    )
+    found = made.describe()
+    facts = {
+        "path": found.path,
+        "name": found.name,
+        "type": found.table_type,
+        "record key": list(found.record_key),
+        "partition": list(found.partition),
+        "ordering": list(found.ordering),
+        "index": found.index,
+        "columns": [f"{field.name} {field.type}" for field in found.schema],
+    }
+    drawn = grid("created", "", "")
+    drawn.show_header = False
+    for fact, value in facts.items():
+        drawn.add_row(fact, ", ".join(value) or "-" if isinstance(value, list) else str(value))
+    Screen(as_json).show(facts, drawn)
+
+
+@app.command()
+def upsert(
+    table: TablePath,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")],
+    format_: Format = None,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Write the rows of files, in one commit: new keys are inserted, known ones updated."""
+    opened = open_table(table, storage)
+    keys = key_columns(KeyGenerator.from_properties(opened.properties))
+    fixed = {*keys, *opened.properties.ordering_fields}
+    schema = schema_after(files, opened.schema, fixed=fixed, given=format_)
+    read = partial(read_rows, schema=schema, given=format_)
+    if spark:
+        summary = opened.upsert(
+            on_spark.local.frame_of_files(on_spark.local.local_session(), files, read, schema)
+        )
+    else:
+        summary = opened.upsert(pa.concat_tables(read(file) for file in files))
+    _show(summary, Screen(as_json))
+
+
+@app.command()
+def delete(
+    table: TablePath,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Key to delete, as JSON if of several columns; may be repeated."),
+    ] = None,
+    from_file: Annotated[
+        str | None, typer.Option("--from", metavar="FILE", help="File with the key and partition columns.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Path of the partition the keys are in.")] = None,
+    format_: Format = None,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Delete rows by key, whatever their ordering values."""
+    if (not key) == (from_file is None):
+        raise ConfigError("say what to delete: give either --key or --from.")
+    opened = open_table(table, storage)
+    if key:
+        fields = opened.properties.record_key_fields
+        schema = opened.schema
+        keys = [parse_key(text, schema, fields) for text in key]
+        summary = opened.delete(keys, partition=partition)
+    else:
+        if partition is not None:
+            raise ConfigError("--partition goes with --key; a file names the partitions in its columns.")
+        summary = _delete_rows(opened, from_file or "", format_, on_local_spark=spark)
+    _show(summary, Screen(as_json))
+    if summary.instant is None:
+        raise typer.Exit(EXIT_NOTHING_FOUND)
+
+
+def _delete_rows(table: Table, file: str, given: FileFormat | None, *, on_local_spark: bool) -> CommitSummary:
+    tops = {name.partition(".")[0] for name in key_columns(KeyGenerator.from_properties(table.properties))}
+    schema = pa.schema([field for field in table.schema if field.name in tops])
+    read = partial(read_columns, schema=schema, given=given)
+    if not on_local_spark:
+        return table.delete(read(file))
+    session = on_spark.local.local_session()
+    return table.delete(on_spark.local.frame_of_files(session, [file], read, schema))
+
+
+def _show(summary: CommitSummary, screen: Screen) -> None:
+    screen.show(asdict(summary), Text(str(summary)))
