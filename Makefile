@@ -21,7 +21,7 @@ setup: java $(VENV)/.ready ## Create the environment that runs bucketlake
 
 setup-test: setup $(JUDGE)/.ready .tools/ready ## And the judge's environment and the S3 server
 
-demo: setup ## Open a Hudi table, show its layout, read it on Spark, verify every row
+demo: setup ## Make a table, load it, upsert, delete, show its layout, verify every row
 	@$(BIN)/python examples/demo.py
 
 test: setup-test ## Run all tests, the JVM judge and the S3 server included
