@@ -42,8 +42,7 @@ def assert_all_agree(table: Table, hudi: HudiJvm, path: Path) -> pa.Table:
 
 def compaction_by_hudi(hudi: HudiJvm, path: Path, op: str, instant: str | None = None) -> None:
     at = f", timestamp => {instant}" if instant else ""
-    # Where the index of a table is written down, Hudi's procedure wants the key field too, and finds it nowhere.
-    options = "hoodie.datasource.write.recordkey.field=id,hoodie.bucket.index.num.buckets=2"
+    options = "hoodie.bucket.index.num.buckets=2"
     call = f"call run_compaction(op => '{op}', path => '{path}'{at}, options => '{options}')"
     hudi.sql(call, settings={**QUIET, "hoodie.compact.inline.max.delta.commits": "1"})
 

@@ -37,8 +37,8 @@ ARCHIVES = {
     "hoodie.timeline.compaction.batch.size": "2",
 }
 
-SETTINGS = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.metadata.enable": "false"}
-"""Hudi's procedures take their options from the table and the session, and a bucket index wants its key fields."""
+SETTINGS = {"hoodie.metadata.enable": "false"}
+"""Hudi takes the rest from the table: the index, and the key fields that its procedures ask for."""
 
 
 def rows(keys: range, name: str, ts: int) -> pa.Table:

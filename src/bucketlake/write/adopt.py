@@ -40,6 +40,7 @@ Progress = Callable[[int, int], None]
 class AdoptPlan:
     """A layout that every key of the table was found to agree with; prints as a line."""
 
+    key: tuple[str, ...]
     buckets: int
     hash_fields: tuple[str, ...]
     encoding: KeyEncoding
@@ -50,7 +51,9 @@ class AdoptPlan:
     @property
     def properties(self) -> dict[str, str]:
         """What is kept with the table."""
-        layout = fingerprint(buckets=self.buckets, hash_fields=self.hash_fields, encoding=self.encoding)
+        layout = fingerprint(
+            key=self.key, buckets=self.buckets, hash_fields=self.hash_fields, encoding=self.encoding
+        )
         return layout | {FORMAT_VERSION_KEY: FORMAT_VERSION}
 
     def __str__(self) -> str:
@@ -99,6 +102,7 @@ def plan_adopt(
     if on_progress is not None:
         on_progress(len(plan.slices), len(plan.slices))
     return AdoptPlan(
+        key=state.properties.record_key_fields,
         buckets=buckets,
         hash_fields=index.hash_fields,
         encoding=key_encoding(state.properties),

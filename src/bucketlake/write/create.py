@@ -124,6 +124,7 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
     if spec.database:
         properties["hoodie.database.name"] = spec.database
     properties |= fingerprint(
+        key=spec.key,
         buckets=spec.buckets,
         hash_fields=spec.hash_fields or spec.key,
         encoding=key_encoding(TableProperties.parse(properties)),

@@ -5,11 +5,15 @@
     hoodie.bucket.index.num.buckets  how many buckets a partition has
     hoodie.bucket.index.hash.field   which fields of the key are hashed
     bucketlake.key.encoding          value, or field:value
+    hoodie.datasource.write.recordkey.field   the key again, as a writer is told it
 
 Hudi has the first four as options of a write and keeps none of them: a writer with another count puts keys that the
 table has into new file groups, as duplicates, and nobody notices. So they are kept in `hoodie.properties`, under
 Hudi's own names (a key that Hudi does not know there survives its rewrites), and a writer that says otherwise is
 refused. A table without them is refused too, until it was adopted.
+
+Hudi takes what it finds there for options that nobody gave it: its writers then keep to the count too. Its SQL
+procedures look for the key fields beside the index type, hence the last line: without it they end in a null pointer.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ BUCKET_ENGINE = "hoodie.index.bucket.engine"
 BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
 HASH_FIELDS = "hoodie.bucket.index.hash.field"
 KEY_ENCODING = "bucketlake.key.encoding"
+WRITTEN_KEY = "hoodie.datasource.write.recordkey.field"
 
 _BUCKET = "BUCKET"
 
@@ -47,7 +52,9 @@ def key_encoding(properties: TableProperties) -> KeyEncoding:
     return KeyEncoding.FIELD_VALUE if encodes else KeyEncoding.VALUE
 
 
-def fingerprint(*, buckets: int, hash_fields: Sequence[str], encoding: KeyEncoding) -> dict[str, str]:
+def fingerprint(
+    *, key: Sequence[str], buckets: int, hash_fields: Sequence[str], encoding: KeyEncoding
+) -> dict[str, str]:
     """Return the properties that pin a layout of simple buckets down."""
     return {
         INDEX_TYPE: _BUCKET,
@@ -55,6 +62,7 @@ def fingerprint(*, buckets: int, hash_fields: Sequence[str], encoding: KeyEncodi
         BUCKET_COUNT: str(buckets),
         HASH_FIELDS: ",".join(hash_fields),
         KEY_ENCODING: encoding,
+        WRITTEN_KEY: ",".join(key),
     }
 
 

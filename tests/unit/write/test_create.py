@@ -288,10 +288,10 @@ def test_stored_rules_make_a_table_no_simple_one() -> None:
         writing_index(load_state(store))
 
 
-def test_the_fingerprint_says_all_five() -> None:
+def test_the_fingerprint_says_all_six() -> None:
     properties = load_properties(made())
-    kept = fingerprint(buckets=8, hash_fields=("id",), encoding=key_encoding(properties))
-    assert len(kept) == 5
+    kept = fingerprint(key=("id",), buckets=8, hash_fields=("id",), encoding=key_encoding(properties))
+    assert len(kept) == 6
     assert kept.items() <= properties.raw.items()
 
 
