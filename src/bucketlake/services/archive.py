@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
 from bucketlake.layout import DataFile
-from bucketlake.services.turns import in_turn
 from bucketlake.state import TableState, files_of, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import (
@@ -33,6 +32,7 @@ from bucketlake.timeline import (
 )
 from bucketlake.timeline.history_writer import HistoryRow, forget_old, merge_layers, settle, write_rows
 from bucketlake.write.heartbeat import is_alive, list_heartbeats
+from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import delete_markers, marked_instants
 from bucketlake.write.recovery import recover
 from bucketlake.write.writable import check_writable
@@ -183,7 +183,7 @@ def plan_archive(
 
 
 def run_archive(plan: ArchivePlan, state: TableState) -> None:
-    """Do what the plan says. Nobody else may archive meanwhile."""
+    """Do what the plan says, while holding the table lock: nobody else may archive meanwhile."""
     store, properties = state.store, state.properties
     manifest = settle(store, properties)
     if plan.instants:
@@ -213,7 +213,7 @@ def archive_table(
     check_writable(state)
     clock = clock or process_clock(state.properties.timeline_timezone)
     recover(store, state.properties, clock=clock)
-    with in_turn(store, clock):
+    with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         settle(store, state.properties)
         plan = plan_archive(state, look_around(state, clock=clock), keep_min=keep_min, keep_max=keep_max)

@@ -15,7 +15,6 @@ from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
-from bucketlake.services.turns import in_turn
 from bucketlake.state import TableState, commit_metadata, files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -38,6 +37,7 @@ from bucketlake.write.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
+from bucketlake.write.locks import table_lock
 from bucketlake.write.recovery import PLANNED, TRANSACTIONS, RolledBack, recover, roll_back_run
 from bucketlake.write.rollback import Target, announce_rollback, built_on, latest_time, roll_back
 from bucketlake.write.writable import check_writable
@@ -160,7 +160,7 @@ def run_rollback(order: RollbackOrder, store: Store, *, clock: Clock | None = No
     if order.instant.action in TRANSACTIONS and not order.instant.is_completed:
         return _of_dead_writer(order, store, properties, clock)
     refuse_the_living(recover(store, properties, clock=clock).alive)
-    with in_turn(store, clock):
+    with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         if order.instant not in state.timeline.instants:
             raise CommitConflictError(

@@ -17,7 +17,6 @@ from bucketlake.errors import CommitConflictError, InstantError
 from bucketlake.layout import DataFile, slices_of
 from bucketlake.layout.names import path_in_partition
 from bucketlake.services.rollback import announced_time, refuse_the_living
-from bucketlake.services.turns import in_turn
 from bucketlake.state import TableState, check_as_of, files_of, load_state, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -40,6 +39,7 @@ from bucketlake.timeline import (
 )
 from bucketlake.write.claims import list_claims
 from bucketlake.write.heartbeat import stop_heartbeat
+from bucketlake.write.locks import table_lock
 from bucketlake.write.recovery import TRANSACTIONS, recover
 from bucketlake.write.restore import run_planned_restore
 from bucketlake.write.rollback import latest_time
@@ -108,7 +108,7 @@ def create_savepoint(
     check_writable(state)
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
-    with in_turn(store, clock):
+    with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         target = _write_to_protect(state, instant)
         metadata = SavepointMetadata(
@@ -132,7 +132,7 @@ def delete_savepoint(store: Store, instant: str, *, clock: Clock | None = None) 
     state = load_state(store)
     check_writable(state)
     clock = clock or process_clock(state.properties.timeline_timezone)
-    with in_turn(store, clock):
+    with table_lock(store, now_ms=clock.now_ms):
         found = _savepoint(load_state(store), instant)
         # The completed file last: while it is there, so is the savepoint.
         delete_pending(store, state.properties, instant=instant, action=Action.SAVEPOINT)
@@ -192,7 +192,7 @@ def run_restore(order: RestoreOrder, store: Store, *, clock: Clock | None = None
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
     refuse_the_living(recover(store, properties, clock=clock).alive)
-    with in_turn(store, clock):
+    with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         if look_for_restore(state, order.savepoint).instants != order.instants:
             raise CommitConflictError(

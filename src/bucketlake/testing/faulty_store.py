@@ -9,6 +9,7 @@ A table must survive each of them at every operation: count them with `fails_at=
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -77,9 +78,9 @@ class FaultyStore:
             return act()
         if number > self._fails_at:
             if self._is_dead:
-                raise InjectedError(f"dead before operation {number}: {what}")
+                raise InjectedError(errno.EIO, f"dead before operation {number}: {what}")
             return act()
         if self._took_effect:
             with suppress(Exception):  # an error is an answer too
                 act()
-        raise InjectedError(f"operation {number} failed: {what}")
+        raise InjectedError(errno.EIO, f"operation {number} failed: {what}")

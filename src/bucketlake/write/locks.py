@@ -23,7 +23,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Lock, Thread
+from threading import Event, Lock, RLock, Thread
 from time import monotonic, sleep
 
 from bucketlake.errors import ConflictError
@@ -42,7 +42,8 @@ DRIFT_MS = 500
 
 _log = logging.getLogger("bucketlake.write")
 _chance = random.Random(os.getpid())
-_threads: dict[str, Lock] = {}
+# A thread does not wait for itself: it would wait in vain.
+_threads: dict[str, RLock] = {}
 _threads_guard = Lock()
 
 
@@ -65,7 +66,7 @@ def table_lock(
     """Hold the table's lock while the block runs; `ConflictError` if it was not to be had in time."""
     deadline = monotonic() + wait_seconds
     with _threads_guard:
-        turn = _threads.setdefault(store.uri, Lock())
+        turn = _threads.setdefault(store.uri, RLock())
     if not turn.acquire(timeout=wait_seconds):
         raise _too_long(store, "another thread of this process", wait_seconds)
     try:
