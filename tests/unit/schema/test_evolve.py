@@ -46,15 +46,15 @@ def test_an_added_column_is_nullable_and_goes_to_the_end() -> None:
         (pa.decimal128(12, 3), pa.decimal128(10, 2), pa.decimal128(12, 3)),
         (pa.string(), pa.large_string(), pa.string()),
         (pa.timestamp("us", tz="UTC"), pa.timestamp("ms", tz="Asia/Tokyo"), pa.timestamp("us", tz="UTC")),
-        (pa.list_(pa.int32()), pa.list_(pa.int64()), pa.list_(pa.int64())),
+        (pa.list_(pa.int64()), pa.list_(pa.int32()), pa.list_(pa.int64())),
         (
-            pa.map_(pa.string(), pa.float32()),
             pa.map_(pa.string(), pa.float64()),
+            pa.map_(pa.string(), pa.float32()),
             pa.map_(pa.string(), pa.float64()),
         ),
         (
-            pa.struct([("a", pa.int32()), ("b", pa.string())]),
-            pa.struct([pa.field("new", pa.bool_(), nullable=False), ("b", pa.string()), ("a", pa.int64())]),
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+            pa.struct([pa.field("new", pa.bool_(), nullable=False), ("b", pa.string()), ("a", pa.int32())]),
             pa.struct([("a", pa.int64()), ("b", pa.string()), ("new", pa.bool_())]),
         ),
     ],
@@ -89,6 +89,22 @@ def test_types_that_do_not_widen_are_refused(stored: pa.DataType, incoming: pa.D
         evolve(column(stored), column(incoming), fixed=[])
     assert str(stored) in str(refused.value)
     assert str(incoming) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("stored", "incoming", "place"),
+    [
+        (pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64())]), "c.a"),
+        (pa.list_(pa.float32()), pa.list_(pa.float64()), "c.element"),
+        (pa.map_(pa.string(), pa.decimal128(9, 2)), pa.map_(pa.string(), pa.decimal128(12, 2)), "c.value"),
+    ],
+    ids=str,
+)
+def test_what_is_inside_a_column_does_not_widen_because_hudi_could_not_read_it(
+    stored: pa.DataType, incoming: pa.DataType, place: str
+) -> None:
+    with pytest.raises(SchemaError, match=f"'{place}' is .*Hudi on Spark could not read"):
+        evolve(column(stored), column(incoming), fixed=[])
 
 
 @pytest.mark.parametrize(
