@@ -26,7 +26,9 @@ from bucketlake.index import (
     parse_rules,
 )
 from bucketlake.keygen import KeyGenerator
+from bucketlake.read import lookup, make_query, plan_lookup
 from bucketlake.read.filters import apply_filters, parse_filters
+from bucketlake.state import load_state
 from judges.small_tables import properties_of, put_ring, small_table
 
 pytestmark = pytest.mark.shows("S4", "P10", "C2", "C3")
@@ -237,3 +239,57 @@ def test_a_wrong_bucket_count_is_found_out_before_rows_are_missed() -> None:
     with pytest.raises(ConfigError, match="Reading by key would miss rows"):
         wrong.to_arrow(filters=[("name", "=", "k7")])
     assert wrong.to_arrow().num_rows == 64, "nothing but pruning depends on the count"
+
+
+def looked_up(table: Table, index: Index, key: str) -> list[dict[str, Any]]:
+    """Look a record key up by an index that nobody has checked."""
+    state = load_state(table.store)
+    plan = plan_lookup(state, make_query(state), index, [key], partition=None)
+    return lookup(plan, [key], unproven=index).to_pylist()
+
+
+@given(ROWS, st.integers(1, 12), st.integers(1, 12), st.sampled_from(["name", "sub"]), st.integers(0, 11))
+def test_a_lookup_by_any_bucket_count_finds_every_row_or_says_why_not(
+    rows: list[dict[str, Any]], stored: int, told: int, hashed: str, chosen: int
+) -> None:
+    shape = Shape(("name", "sub"), ("name",), ("p_text",), False, False, "simple", stored)
+    assume(all_have_keys(shape, rows))
+    table, plain = made_table(shape, rows)
+    everything = plain.to_arrow().to_pylist()
+    key = everything[chosen % len(rows)]["_hoodie_record_key"]
+    try:
+        found = looked_up(table, SimpleBuckets(told, (hashed,)), key)
+    except ConfigError as error:
+        assert (told, hashed) != (stored, "name"), f"what the writer was given was refused: {error}"
+    else:
+        assert numbers(found) == numbers([row for row in everything if row["_hoodie_record_key"] == key])
+
+
+def test_a_lookup_checks_the_count_by_the_keys_it_meets_and_opens_no_other_file() -> None:
+    rows = [{"name": f"k{n}", "sub": n, "other": "", "p_text": "d", "p_number": 0} for n in range(999)]
+    table, _ = made_table(Shape(("name",), ("name",), ("p_text",), False, False, "simple", 4), rows)
+    plan = table.plan(filters=[("name", "=", "k7")])
+    for file_slice in plan.left_out:
+        assert file_slice.base_file is not None
+        table.store.put(file_slice.base_file.path, b"no Parquet")
+    right = SimpleBuckets(4, ("name",))
+    assert [row["sub"] for row in looked_up(table, right, "k7")] == [7]
+    others = (SimpleBuckets(count, ("name",)) for count in range(5, 99))
+    wrong = next(o for o in others if o.prefix_of("d", ("k7",)) == right.prefix_of("d", ("k7",)))
+    with pytest.raises(ConfigError, match="Reading by key would miss rows"):
+        looked_up(table, wrong, "k7")
+
+
+def test_a_slice_with_few_keys_is_no_witness_by_itself() -> None:
+    """One key of a wrong count is in its place by chance; then keys of other slices are asked too."""
+    rows = [{"name": f"k{n}", "sub": n, "other": "", "p_text": "d", "p_number": 0} for n in range(12)]
+    table, _ = made_table(Shape(("name",), ("name",), ("p_text",), False, False, "simple", 6), rows)
+    refused = 0
+    for n in range(12):
+        try:
+            found = looked_up(table, SimpleBuckets(12, ("name",)), f"k{n}")
+        except ConfigError:
+            refused += 1
+        else:
+            assert [row["sub"] for row in found] == [n]
+    assert refused == 12

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, StringContains
 
 from bucketlake import FilterError, Table
-from bucketlake.datasource.reader import PushingReader, SourceOptions
+from bucketlake.datasource.options import SourceOptions
+from bucketlake.datasource.reader import PushingReader
 from bucketlake.spark import split_by_reader
 
 pytestmark = pytest.mark.spark

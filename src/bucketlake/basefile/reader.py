@@ -10,7 +10,7 @@ that comes along; the row groups' own ranges say the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,12 @@ def read_base_file(
     *,
     keys: pa.Array | None = None,
     batch_rows: int = 65536,
+    on_keys: Callable[[pa.ChunkedArray], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a base file with exactly the columns of `schema`, in the file's order.
 
-    A column the file does not have is null. With `keys`, only rows whose record key is among them.
+    A column the file does not have is null. With `keys`, only rows whose record key is among them, and
+    `on_keys` is shown the key column of every row group that has to be searched.
     No batch has more than `batch_rows` rows, and none is empty.
     """
     with open_parquet(store, path) as file:
@@ -46,11 +48,17 @@ def read_base_file(
                 if batch.num_rows:
                     yield align(batch, schema, path=path)
         else:
-            for table in _rows_of_keys(file, schema, keys, path):
+            for table in _rows_of_keys(file, schema, keys, path, on_keys):
                 yield from align(table, schema, path=path).combine_chunks().to_batches(batch_rows)
 
 
-def _rows_of_keys(file: pq.ParquetFile, schema: pa.Schema, keys: pa.Array, path: str) -> Iterator[pa.Table]:
+def _rows_of_keys(
+    file: pq.ParquetFile,
+    schema: pa.Schema,
+    keys: pa.Array,
+    path: str,
+    on_keys: Callable[[pa.ChunkedArray], object] | None,
+) -> Iterator[pa.Table]:
     columns = file.schema_arrow.names
     if RECORD_KEY_COLUMN not in columns:
         raise CorruptTableError(
@@ -74,7 +82,14 @@ def _rows_of_keys(file: pq.ParquetFile, schema: pa.Schema, keys: pa.Array, path:
             pa.schema([(RECORD_KEY_COLUMN, pa.string())]),
             path=path,
         )
-        hits = pc.indices_nonzero(pc.is_in(stored.column(0), value_set=wanted))
+        if on_keys is not None:
+            on_keys(stored.column(0))
+        # To compare is cheaper than to hash, and one key is what most lookups have.
+        is_one = len(wanted) == 1
+        found_in = (
+            pc.equal(stored.column(0), wanted[0]) if is_one else pc.is_in(stored.column(0), value_set=wanted)
+        )
+        hits = pc.indices_nonzero(found_in)
         if not len(hits):
             continue
         found = stored.take(hits)
@@ -110,8 +125,8 @@ def _present(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
 
 
 def _leaf_position(file: pq.ParquetFile, column: str) -> int:
-    names = [file.schema.column(index).path for index in range(len(file.schema))]
-    return names.index(column)
+    schema = file.schema
+    return next(index for index in range(len(schema)) if schema.column(index).path == column)
 
 
 def _may_hold(ordered: Sequence[str], smallest: str | None, largest: str | None) -> bool:

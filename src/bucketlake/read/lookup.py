@@ -7,14 +7,18 @@ left is a handful of slices, read here and now.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bucketlake.errors import FilterError
+from bucketlake.index import Index
 from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import FileSlice
 from bucketlake.read.filters import check_value
 from bucketlake.read.plan import ReadPlan
-from bucketlake.read.task import read_slice
+from bucketlake.read.task import ReadContext, read_slice
+from bucketlake.read.verify import KEYS_LOOKED_AT, check_keys_met
 from bucketlake.storage import in_parallel
 
 Key = object
@@ -52,14 +56,33 @@ def _scalar(value: object, field: str, schema: pa.Schema) -> pa.Scalar:
         raise FilterError(f"column {field!r} is a {kind} and cannot hold {value!r}: {error}") from None
 
 
-def lookup(plan: ReadPlan, record_keys: Sequence[str]) -> pa.Table:
-    """Read the rows with these record keys from the slices of a plan."""
+def lookup(plan: ReadPlan, record_keys: Sequence[str], *, unproven: Index | None = None) -> pa.Table:
+    """Read the rows with these record keys from the slices of a plan.
+
+    `unproven` is the index that the plan left slices out by, if only a caller vouches for it. The keys that are met
+    on the way then must lie where it says; to check them costs next to nothing, they were read anyway.
+    """
     wanted = pa.array(record_keys, pa.string())
-    context = plan.context
-    found = in_parallel(
-        lambda s: list(read_slice(s, context, record_keys=wanted)), plan.slices, context.store
-    )
-    return pa.Table.from_batches([batch for batches in found for batch in batches], plan.context.schema)
+    found = in_parallel(lambda s: _look_into(s, plan.context, wanted), plan.slices, plan.context.store)
+    if unproven is not None:
+        check_keys_met(plan, unproven, [entry.keys_met for entry in found])
+    return pa.Table.from_batches([batch for entry in found for batch in entry.batches], plan.context.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    batches: list[pa.RecordBatch]
+    keys_met: pa.ChunkedArray
+    """Some of the slice's keys; none if its logs or its key range were all that was looked at."""
+
+
+def _look_into(file_slice: FileSlice, context: ReadContext, wanted: pa.Array) -> _Found:
+    met: list[pa.ChunkedArray] = []
+    batches = list(read_slice(file_slice, context, record_keys=wanted, on_keys=met.append))
+    return _Found(batches, met[0].slice(0, KEYS_LOOKED_AT) if met else _NO_KEYS)
+
+
+_NO_KEYS = pa.chunked_array([], pa.string())
 
 
 def read_all(plan: ReadPlan) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ It lists nothing and decides nothing; all it needs is in its two arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -60,11 +60,21 @@ class ReadContext:
         return pa.schema([f for f in self.table_schema if f.name in needed])
 
 
+KeysSeen = Callable[[pa.ChunkedArray], object]
+
+
 def read_slice(
-    file_slice: FileSlice, context: ReadContext, *, record_keys: pa.Array | None = None
+    file_slice: FileSlice,
+    context: ReadContext,
+    *,
+    record_keys: pa.Array | None = None,
+    on_keys: KeysSeen | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one slice; with `record_keys`, only the rows that have one of them."""
-    for batch in _merged(file_slice, context, record_keys):
+    """Yield the rows of one slice; with `record_keys`, only the rows that have one of them.
+
+    `on_keys` is shown the stored keys that were searched for those.
+    """
+    for batch in _merged(file_slice, context, record_keys, on_keys):
         batch = fill_path_columns(
             batch,
             file_slice.partition,
@@ -78,12 +88,13 @@ def read_slice(
 
 
 def _merged(
-    file_slice: FileSlice, context: ReadContext, record_keys: pa.Array | None
+    file_slice: FileSlice, context: ReadContext, record_keys: pa.Array | None, on_keys: KeysSeen | None
 ) -> Iterable[pa.RecordBatch]:
     schema = context.reading_schema(merging=bool(file_slice.log_files))
     base: Iterable[pa.RecordBatch] = ()
     if file_slice.base_file is not None:
-        base = read_base_file(context.store, file_slice.base_file.path, schema, keys=record_keys)
+        path = file_slice.base_file.path
+        base = read_base_file(context.store, path, schema, keys=record_keys, on_keys=on_keys)
     if context.commit_times is not None:
         base = _of_instants(base, context.commit_times)
     if not file_slice.log_files:

@@ -7,7 +7,7 @@ key or more, and dozens are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -24,30 +24,58 @@ KEYS_LOOKED_AT = 64
 
 def check_buckets(plan: ReadPlan, index: Index, checked: set[str]) -> None:
     """Check the partitions in which the plan left file groups out, and add them to `checked`."""
-    by_partition: dict[str, list[FileSlice]] = {}
-    for file_slice in plan.left_out:
-        by_partition.setdefault(file_slice.partition, []).append(file_slice)
-    for partition, slices in by_partition.items():
+    for partition, slices in _left_out(plan).items():
         if partition not in checked:
-            _check_partition(partition, slices, plan.context, index)
+            _check_slices(slices, plan.context, index, looked_at=0)
             checked.add(partition)
 
 
-def _check_partition(partition: str, slices: list[FileSlice], context: ReadContext, index: Index) -> None:
-    looked_at = 0
+def check_keys_met(plan: ReadPlan, index: Index, keys_met: Sequence[pa.ChunkedArray]) -> None:
+    """Check the same by keys that were met in the plan's slices, and by others only where those are too few.
+
+    A key of a slice that was read tells as much as one of a slice that was not. In a table with m buckets the
+    keys of bucket b have hashes h = b (mod m), and of those n buckets keep only each second in place, or fewer,
+    unless n divides m. Then all stay, and nothing is lost: file groups from n on make the index give up, and
+    where there are none both counts say the same.
+    """
+    met: dict[str, list[tuple[FileSlice, pa.ChunkedArray]]] = {}
+    for file_slice, keys in zip(plan.slices, keys_met, strict=True):
+        met.setdefault(file_slice.partition, []).append((file_slice, keys))
+    for partition, slices in _left_out(plan).items():
+        looked_at = 0
+        for file_slice, keys in met.get(partition, ()):
+            _check_keys(keys, file_slice, index)
+            looked_at += len(keys)
+        _check_slices(slices, plan.context, index, looked_at=looked_at)
+
+
+def _left_out(plan: ReadPlan) -> dict[str, list[FileSlice]]:
+    by_partition: dict[str, list[FileSlice]] = {}
+    for file_slice in plan.left_out:
+        by_partition.setdefault(file_slice.partition, []).append(file_slice)
+    return by_partition
+
+
+def _check_slices(slices: list[FileSlice], context: ReadContext, index: Index, *, looked_at: int) -> None:
     for file_slice in slices:
+        if looked_at >= KEYS_LOOKED_AT:
+            return
         for keys in _some_keys(file_slice, context):
-            stray = verify(index, partition, file_slice.file_id, keys)
-            if stray is not None:
-                raise ConfigError(
-                    f"the table was opened with {index}, and the record key {stray!r} of partition {partition!r} lies "
-                    f"in the file group {file_slice.file_id}, where it would not be. Reading by key would miss rows: "
-                    f"give what the table's writer was given (hoodie.bucket.index.num.buckets, hash.field and "
-                    f"partition.expressions), or leave it out."
-                )
+            _check_keys(keys, file_slice, index)
             looked_at += len(keys)
             if looked_at >= KEYS_LOOKED_AT:
                 return
+
+
+def _check_keys(keys: pa.Array | pa.ChunkedArray, file_slice: FileSlice, index: Index) -> None:
+    stray = verify(index, file_slice.partition, file_slice.file_id, keys)
+    if stray is not None:
+        raise ConfigError(
+            f"the table was opened with {index}, and the record key {stray!r} of partition "
+            f"{file_slice.partition!r} lies in the file group {file_slice.file_id}, where it would not be. Reading "
+            f"by key would miss rows: give what the table's writer was given (hoodie.bucket.index.num.buckets, "
+            f"hash.field and partition.expressions), or leave it out."
+        )
 
 
 def _some_keys(file_slice: FileSlice, context: ReadContext) -> Iterator[pa.Array]:
