@@ -1,4 +1,4 @@
-"""What reading costs, beside Hudi on the JVM and beside the bytes alone.
+"""What reading and writing cost, beside Hudi on the JVM and beside the bytes alone.
 
     make bench                                             one million orders
     make bench BENCH_ARGS="--rows 1000000 --rows 4000000 --write docs/benchmarks.md"
@@ -8,6 +8,7 @@
     suites/       what is asked, and of whom
     workers/      the contestants, a process each
     race.py       asks in turn, verifies every answer
+    write_race.py lets everybody make a table, step by step, and verifies it
     meter.py      wall, CPU, memory and the noise of others
     report.py     tables for a terminal and for docs/benchmarks.md
     stages.py     where our own merged scan spends its time

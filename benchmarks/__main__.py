@@ -20,11 +20,14 @@ from benchmarks.stages import print_stages
 from benchmarks.suites import SUITES
 from benchmarks.tables import make_tables
 from benchmarks.truth import truths_about
+from benchmarks.write_race import WriteCase, write_race
 
 FOLDER = ROOT / "build" / "bench"
 ROWS_DEFAULT = (1_000_000, 4_000_000)
+WARM_UP_ROWS = 20_000
+"""Of the tables that are written to warm up."""
 
-WIDTH_MIN = 110
+WIDTH_MIN = 130
 """A line that wraps is better than a number that is cut off."""
 
 console = Console(width=max(Console().width, WIDTH_MIN))
@@ -39,11 +42,14 @@ def main(arguments: Sequence[str]) -> None:
             _say(f"{rows:,} orders")
             folder = FOLDER / str(rows)
             orders = make_orders(rows, folder / "data")
-            tables = make_tables(orders, folder, driver_memory=options.driver_memory, say=_say)
+            chosen = _chosen(options)
+            tables: dict[str, Path] = {}
+            if options.profile or any(isinstance(case, Case) for _, case in chosen):
+                tables = make_tables(orders, folder, driver_memory=options.driver_memory, say=_say)
             if options.profile:
                 print_stages(tables[MERGED], console)
                 continue
-            measured, ran = _measure(orders, tables, options)
+            measured, ran = _measure(chosen, orders, tables, folder, options)
             print_results(measured, console)
             (folder / "results.json").write_text(
                 json.dumps([dataclasses.asdict(r) for r in measured], indent=1)
@@ -57,38 +63,57 @@ def main(arguments: Sequence[str]) -> None:
         _say(f"written: {options.write}")
 
 
-def _measure(
-    orders: Orders, tables: dict[str, Path], options: argparse.Namespace
-) -> tuple[list[Result], dict[str, dict[str, str]]]:
-    truths = truths_about(orders)
-    chosen = [
+def _chosen(options: argparse.Namespace) -> list[tuple[str, Case | WriteCase]]:
+    return [
         (suite, case)
         for suite in options.suite or SUITES
         for case in SUITES[suite]()
-        if _wanted(case, options)
+        if not options.case or any(words in case.name for words in options.case)
     ]
-    names = {entry.contestant for _, case in chosen for entry in case.entries}
+
+
+def _measure(
+    chosen: list[tuple[str, Case | WriteCase]],
+    orders: Orders,
+    tables: dict[str, Path],
+    folder: Path,
+    options: argparse.Namespace,
+) -> tuple[list[Result], dict[str, dict[str, str]]]:
+    truths = truths_about(orders)
+    warm_up = make_orders(WARM_UP_ROWS, FOLDER / str(WARM_UP_ROWS) / "data")
+    names = {name for _, case in chosen for name in case.contestants}
     wanted = [c for c in CONTESTANTS.values() if c.name in names and c.name in (options.only or names)]
+    results: list[Result] = []
     with started(wanted, driver_memory=options.driver_memory) as running:
-        results = [
-            race(
-                case,
-                suite=suite,
-                rows=orders.rows,
-                table_path=str(tables[case.table]),
-                respondents=running.respondents,
-                truths=truths,
-                warm_ups=options.warm_ups,
-                repeats=options.repeats,
-                say=_say,
-            )
-            for suite, case in chosen
-        ]
+        for suite, case in chosen:
+            if isinstance(case, Case):
+                results.append(
+                    race(
+                        case,
+                        suite=suite,
+                        rows=orders.rows,
+                        table_path=str(tables[case.table]),
+                        respondents=running.respondents,
+                        truths=truths,
+                        warm_ups=options.warm_ups,
+                        repeats=options.repeats,
+                        say=_say,
+                    )
+                )
+            else:
+                results += write_race(
+                    case,
+                    suite=suite,
+                    orders=orders,
+                    warm_up=warm_up,
+                    folder=folder / "written",
+                    respondents=running.respondents,
+                    truths=truths,
+                    warm_ups=options.warm_ups,
+                    repeats=options.write_repeats,
+                    say=_say,
+                )
         return results, {name: dict(found) for name, found in running.versions.items()}
-
-
-def _wanted(case: Case, options: argparse.Namespace) -> bool:
-    return not options.case or any(words in case.name for words in options.case)
 
 
 def _setting(
@@ -98,6 +123,8 @@ def _setting(
         command=f'make bench BENCH_ARGS="{shlex.join(arguments)}"',
         warm_ups=options.warm_ups,
         repeats=options.repeats,
+        write_repeats=options.write_repeats,
+        warm_up_rows=WARM_UP_ROWS,
         driver_memory=options.driver_memory,
         lookups=LOOKUPS,
         versions=versions,
@@ -116,6 +143,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=sorted(CONTESTANTS), help="only this contestant")
     parser.add_argument("--warm-ups", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--write-repeats", type=int, default=1, help="tables written: a load, five upserts")
     parser.add_argument("--driver-memory", default="4g", help="of every Spark driver")
     parser.add_argument("--write", type=Path, help="write the results as a page, such as docs/benchmarks.md")
     parser.add_argument(

@@ -39,12 +39,14 @@ class Contestant:
 
 
 HUDI = Contestant("hudi", "hudi", "Hudi 1.2.0 on Spark 3.5", JUDGE_PYTHON)
-BUCKETLAKE = Contestant("bucketlake", "bucketlake_on_spark", "`Table.read` on Spark 4.1")
+BUCKETLAKE = Contestant("bucketlake", "bucketlake_on_spark", "`Table.read` and `Table.upsert` on Spark 4.1")
 SOURCE = Contestant(
     "bucketlake source", "bucketlake_source", '`spark.read.format("bucketlake")`, no column pruning'
 )
 ALONE = Contestant(
-    "bucketlake alone", "bucketlake_alone", "`Table.get`, `Table.to_arrow`: one process, no Spark"
+    "bucketlake alone",
+    "bucketlake_alone",
+    "`Table.get`, `Table.to_arrow`, `Table.upsert`: one process, no Spark",
 )
 PARQUET = Contestant(
     "floor: Spark Parquet", "parquet_on_spark", "Spark 4.1's own reader on the same base files"
@@ -53,7 +55,13 @@ BASE_FILES = Contestant(
     "floor: base files", "base_files", "DuckDB and pyarrow on the base files; merges nothing"
 )
 
-CONTESTANTS = {c.name: c for c in (HUDI, BUCKETLAKE, SOURCE, ALONE, PARQUET, BASE_FILES)}
+FILES = Contestant(
+    "floor: plain files",
+    "plain_files",
+    "pyarrow rewriting, or appending to, a Parquet file per day and bucket; no transaction",
+)
+
+CONTESTANTS = {c.name: c for c in (HUDI, BUCKETLAKE, SOURCE, ALONE, PARQUET, BASE_FILES, FILES)}
 
 
 class Respondent(Protocol):

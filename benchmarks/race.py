@@ -11,11 +11,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from benchmarks.contestants import BenchmarkError, Respondent
 from benchmarks.meter import Cost, metered
 from benchmarks.truth import Truth
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,21 @@ class Case:
     question: Question
     entries: tuple[Entry, ...]
 
+    @property
+    def contestants(self) -> tuple[str, ...]:
+        return tuple(entry.contestant for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write put into a table's folder."""
+
+    rows: int
+    """That were handed to it."""
+    files: int
+    """New or changed; of a file that came and went nothing is known."""
+    size_bytes: int
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -70,6 +87,8 @@ class Score:
     """One for each round."""
     latencies_ms: tuple[float, ...]
     """One for each lookup of all rounds; empty if the case has none."""
+    written: tuple[Written, ...] = ()
+    """One for each write; empty if the case reads."""
 
     @property
     def cpu_s(self) -> float:
@@ -93,6 +112,18 @@ class Score:
     @property
     def peak_rss_bytes(self) -> int:
         return max(cost.peak_rss_bytes for cost in self.costs)
+
+    @property
+    def rows_per_s(self) -> float:
+        return statistics.median(w.rows for w in self.written) / self.wall_s
+
+    @property
+    def files_written(self) -> float:
+        return statistics.median(w.files for w in self.written)
+
+    @property
+    def bytes_written(self) -> float:
+        return statistics.median(w.size_bytes for w in self.written)
 
     def noise(self, cores: int) -> float:
         """The share of the machine that others took while this contestant was asked."""
@@ -128,7 +159,7 @@ def race(
     costs: dict[str, list[Cost]] = {entry.contestant: [] for entry in entries}
     latencies: dict[str, list[float]] = {entry.contestant: [] for entry in entries}
     for number in range(-warm_ups, repeats):
-        for entry in _rotated(entries, number):
+        for entry in rotated(entries, number):
             turn = Turn(
                 respondents[entry.contestant],
                 table_path,
@@ -151,6 +182,7 @@ def race(
     return Result(suite, case.name, case.table, rows, scores)
 
 
-def _rotated(entries: Sequence[Entry], number: int) -> list[Entry]:
+def rotated(entries: Sequence[T], number: int) -> list[T]:
+    """Begin with another entry for each number."""
     first = number % len(entries) if entries else 0
     return [*entries[first:], *entries[:first]]

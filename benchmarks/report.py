@@ -15,11 +15,26 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contestants import CONTESTANTS, HUDI
+from benchmarks.contestants import CONTESTANTS, FILES, HUDI
 from benchmarks.race import Result, Score
 
 COLUMNS = ("contestant", "CPU", "wall", "p95", "memory", "others", "× cheaper", "× faster")
 """The last two are to Hudi: its CPU over theirs, its wall time over theirs."""
+
+WRITE_COLUMNS = (
+    "contestant",
+    "CPU",
+    "wall",
+    "rows/s",
+    "written",
+    "files",
+    "memory",
+    "others",
+    "× cheaper",
+    "× faster",
+    "× floor",
+)
+"""The last is their CPU over the floor's."""
 
 PAGE = """\
 # Benchmarks
@@ -29,10 +44,10 @@ Made by `{command}` on {date}; not edited by hand.
 {machine}
 
 **Data.** Orders with nine columns (a random key of 18 characters, a note of 60) in 20 daily partitions, one
-of which holds 40 %. Hudi 1.2.0 wrote the tables: simple bucket index, four buckets per partition, zstd, no
-metadata table. `plain` is copy-on-write after a bulk insert. `merged` is merge-on-read after a bulk insert
-and five upserts of 5 % each (half changes, half new orders, 2 % of the changes late), not compacted: Avro
-log blocks over base files.
+of which holds 40 %. Hudi 1.2.0 wrote the tables that are read: simple bucket index, four buckets per
+partition, zstd, no metadata table. `plain` is copy-on-write after a bulk insert. `merged` is merge-on-read
+after a bulk insert and five upserts of 5 % each (half changes, half new orders, 2 % of the changes late), not
+compacted: Avro log blocks over base files.
 
 **Method.** Every contestant is a process of its own with two cores (Spark: `local[2]`, {driver_memory}
 driver, equal settings). {warm_ups} warm-up rounds, then {repeats} rounds, contestants in turn, so that noise
@@ -43,6 +58,14 @@ was compared with the truth that DuckDB computes from the inputs. `others` is th
 other processes took meanwhile. `× cheaper` is Hudi's CPU time over the contestant's, `× faster` the same of
 wall time, both within one race, on a local disk with a warm page cache: they say nothing about clusters or
 object stores.
+
+**Writing.** Everybody makes the same table, with the same buckets, codec and no metadata table, from the same
+Parquet files: a bulk load of all orders, then the five upserts. A step is taken by all in turn before the
+next. Tables of {warm_up_rows:,} orders are written to warm up ({warm_ups}), then those of the full size
+({write_repeats}); the load is the median of these, the upsert the median of all their batches. `written` and
+`files` are what a step left new or changed in the table's folder, without Hadoop's checksums. `× floor` is
+CPU over the floor's. The table is compared with the truth after the load and at the end, ours by Hudi's
+reader too.
 
 | contestant | what it is |
 |---|---|
@@ -58,6 +81,8 @@ class Setting:
     command: str
     warm_ups: int
     repeats: int
+    write_repeats: int
+    warm_up_rows: int
     driver_memory: str
     lookups: int
     versions: Mapping[str, Mapping[str, str]]
@@ -67,7 +92,7 @@ class Setting:
 def print_results(results: Sequence[Result], console: Console) -> None:
     for result in results:
         table = Table(title=_title(result), title_justify="left")
-        for number, name in enumerate(COLUMNS):
+        for number, name in enumerate(_columns(result)):
             table.add_column(name, justify="right" if number else "left", no_wrap=True)
         for cells in _rows(result):
             table.add_row(*cells)
@@ -86,6 +111,8 @@ def write_page(path: Path, results: Sequence[Result], setting: Setting) -> None:
             driver_memory=setting.driver_memory,
             warm_ups=setting.warm_ups,
             repeats=setting.repeats,
+            write_repeats=setting.write_repeats,
+            warm_up_rows=setting.warm_up_rows,
             lookups=setting.lookups,
             contestants="\n".join(
                 f"| {c.name} | {c.note} |" for c in CONTESTANTS.values() if c.name in shown
@@ -96,7 +123,8 @@ def write_page(path: Path, results: Sequence[Result], setting: Setting) -> None:
 
 
 def _markdown(result: Result) -> str:
-    lines = [f"## {_title(result)}", "", _line(COLUMNS), "|---|" + "---:|" * (len(COLUMNS) - 1)]
+    columns = _columns(result)
+    lines = [f"## {_title(result)}", "", _line(columns), "|---|" + "---:|" * (len(columns) - 1)]
     return "\n".join([*lines, *map(_line, _rows(result)), ""])
 
 
@@ -108,9 +136,29 @@ def _title(result: Result) -> str:
     return f"{result.case}: {result.rows:,} orders"
 
 
+def _columns(result: Result) -> tuple[str, ...]:
+    return WRITE_COLUMNS if any(score.written for score in result.scores) else COLUMNS
+
+
 def _rows(result: Result) -> Iterator[tuple[str, ...]]:
     hudi = next((score for score in result.scores if score.contestant == HUDI.name), None)
+    floor = next((score for score in result.scores if score.contestant == FILES.name), None)
     for score in result.scores:
+        if score.written:
+            yield (
+                score.contestant,
+                _time(score.cpu_s),
+                _time(score.wall_s),
+                f"{score.rows_per_s:,.0f}",
+                f"{score.bytes_written / 1e6:.1f} MB",
+                f"{score.files_written:.0f}",
+                f"{score.peak_rss_bytes / 2**30:.1f} GiB",
+                f"{score.noise(_cores()):.0%}",
+                _ratio(hudi, score, "cpu_s"),
+                _ratio(hudi, score, "wall_s"),
+                "" if floor is None or score is floor else f"{score.cpu_s / floor.cpu_s:.1f} ×",
+            )
+            continue
         yield (
             score.contestant,
             _time(score.cpu_s),

@@ -6,16 +6,15 @@ numbers mean nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.contestants import ALONE, BASE_FILES, BUCKETLAKE, PARQUET, SOURCE, Here, Respondent
+from benchmarks.contestants import ALONE, BASE_FILES, BUCKETLAKE, FILES, PARQUET, SOURCE, Here, Respondent
 from benchmarks.data import MERGED, PLAIN, make_orders
 from benchmarks.race import Result, race
-from benchmarks.suites import SUITES
+from benchmarks.suites import read, write
 from benchmarks.tables import Writer, write_table
 from benchmarks.truth import truths_about
 from benchmarks.workers.base_files import BaseFiles
@@ -23,20 +22,15 @@ from benchmarks.workers.bucketlake_alone import BucketlakeAlone
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
 from benchmarks.workers.bucketlake_source import BucketlakeSource
 from benchmarks.workers.parquet_on_spark import ParquetOnSpark
+from benchmarks.workers.plain_files import PlainFiles
+from benchmarks.write_race import write_race
 
 ROWS = 2_000
 LOOKUPS = 3
 
 
-def run_small(
-    folder: Path,
-    write: Writer,
-    spark: SparkSession,
-    *,
-    suites: Iterable[str] = tuple(SUITES),
-    rows: int = ROWS,
-) -> tuple[Result, ...]:
-    """Make data and tables in `folder`, Hudi writing through `write`, and run every case once.
+def read_small(folder: Path, write: Writer, spark: SparkSession, *, rows: int = ROWS) -> tuple[Result, ...]:
+    """Make data and tables in `folder`, Hudi writing through `write`, and ask every question once.
 
     Raises `BenchmarkError` for the first wrong answer.
     """
@@ -53,7 +47,7 @@ def run_small(
     return tuple(
         race(
             case,
-            suite=suite,
+            suite="read",
             rows=rows,
             table_path=str(tables[case.table]),
             respondents=respondents,
@@ -62,6 +56,32 @@ def run_small(
             repeats=1,
             say=lambda _: None,
         )
-        for suite in suites
-        for case in SUITES[suite]()
+        for case in read.cases()
+    )
+
+
+def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple[Result, ...]:
+    """Let everybody but Hudi make its tables in `folder`; raises `BenchmarkError` for the first wrong one."""
+    orders = make_orders(rows, folder / "data")
+    truths = truths_about(orders)
+    respondents: dict[str, Respondent] = {
+        BUCKETLAKE.name: Here(BucketlakeOnSpark(spark)),
+        ALONE.name: Here(BucketlakeAlone()),
+        FILES.name: Here(PlainFiles()),
+    }
+    return tuple(
+        result
+        for case in write.cases()
+        for result in write_race(
+            case,
+            suite="write",
+            orders=orders,
+            warm_up=None,
+            folder=folder / "written",
+            respondents=respondents,
+            truths=truths,
+            warm_ups=0,
+            repeats=1,
+            say=lambda _: None,
+        )
     )

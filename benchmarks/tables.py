@@ -13,12 +13,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.contestants import HUDI, started
 from benchmarks.data import BATCHES, MERGED, PLAIN, Orders
 
 BUCKETS = 4
+SHAPE: dict[str, Any] = {"key": "order_id", "partition": "dt", "ordering": "updated_at", "buckets": BUCKETS}
+"""The tables that bucketlake writes, as arguments of `create_table`."""
 
 _OPTIONS = {
     "hoodie.datasource.write.recordkey.field": "order_id",

@@ -1,10 +1,11 @@
-"""What is measured. A suite is a module with `cases() -> tuple[Case, ...]`, named here."""
+"""What is measured. A suite is a module with `cases()`, questions or writes, named here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from benchmarks.race import Case
-from benchmarks.suites import read
+from benchmarks.suites import read, write
+from benchmarks.write_race import WriteCase
 
-SUITES: dict[str, Callable[[], tuple[Case, ...]]] = {"read": read.cases}
+SUITES: dict[str, Callable[[], Sequence[Case | WriteCase]]] = {"read": read.cases, "write": write.cases}

@@ -1,4 +1,4 @@
-"""bucketlake in one process, without Spark: `Table.get` and `Table.to_arrow`."""
+"""bucketlake in one process, without Spark: `Table.get`, `Table.to_arrow`, and writes of Arrow tables."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from benchmarks.data import COLUMNS
+from benchmarks.tables import SHAPE
 from benchmarks.truth import aggregate_of, fingerprint_of
 from benchmarks.workers.base_files import THREADS
 from benchmarks.workers.pipe import serve
-from bucketlake import Table
+from bucketlake import Table, create_table
 
 
 class BucketlakeAlone:
@@ -44,6 +46,14 @@ class BucketlakeAlone:
             found = Table.open(table, buckets=4).get(order_id, partition=partition, columns=list(COLUMNS))
             timed.append([(time.perf_counter() - start) * 1000, _plain(found)])
         return timed
+
+    def load(self, table: str, rows: str, table_type: str) -> None:
+        orders = pq.read_table(rows)
+        made = create_table(None, table, orders.schema, table_type=table_type, **SHAPE)
+        made.bulk_insert(orders)
+
+    def upsert(self, table: str, rows: str, table_type: str) -> None:
+        Table.open(table).upsert(pq.read_table(rows))
 
 
 def _plain(rows: pa.Table) -> list[list[Any]]:

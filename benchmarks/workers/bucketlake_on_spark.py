@@ -1,4 +1,4 @@
-"""bucketlake on Spark 4.1, through `Table.read`."""
+"""bucketlake on Spark 4.1, through `Table.read`, `Table.bulk_insert` and `Table.upsert`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import ClassVar
 
 from pyspark.sql import DataFrame
 
+from benchmarks.tables import SHAPE
 from benchmarks.workers.pipe import serve
 from benchmarks.workers.spark import COLUMNS, SparkWorker
-from bucketlake import Table
+from bucketlake import Table, create_table
 
 
 class BucketlakeOnSpark(SparkWorker):
@@ -20,6 +21,14 @@ class BucketlakeOnSpark(SparkWorker):
     def frame_of_key(self, table: str, order_id: str, dt: str | None) -> DataFrame:
         filters = [("order_id", "=", order_id)] + ([] if dt is None else [("dt", "=", dt)])
         return Table.open(table, buckets=4).read(self.session, columns=COLUMNS, filters=filters)
+
+    def load(self, table: str, rows: str, table_type: str) -> None:
+        frame = self.session.read.parquet(rows)
+        made = create_table(self.session, table, frame, table_type=table_type, **SHAPE)
+        made.bulk_insert(frame)
+
+    def upsert(self, table: str, rows: str, table_type: str) -> None:
+        Table.open(table).upsert(self.session.read.parquet(rows))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,18 @@
+"""Writing: a bulk load of all orders, and upserts of 5 %, half of them changes and half new, into every partition.
+
+Copy-on-write rewrites the base files of all buckets for it, merge-on-read appends a log to each. The floor does
+the same to plain files and says what the bytes cost.
+"""
+
+from __future__ import annotations
+
+from benchmarks.contestants import ALONE, BUCKETLAKE, FILES, HUDI
+from benchmarks.write_race import WriteCase
+
+
+def cases() -> tuple[WriteCase, ...]:
+    everybody = tuple(c.name for c in (HUDI, BUCKETLAKE, ALONE, FILES))
+    return (
+        WriteCase("copy-on-write", "COPY_ON_WRITE", everybody),
+        WriteCase("merge-on-read", "MERGE_ON_READ", everybody),
+    )

@@ -1,0 +1,137 @@
+"""A write case is a table that every contestant makes for itself: a bulk load, then five upserts of 5 %.
+
+A step is taken by all, one after the other and each time another first, before anybody takes the next: a noisy
+minute hits all. What the load and the upserts left behind is compared with the truth, by the reader of whoever
+wrote it, and a table of ours by Hudi's reader too: two that agree on a wrong table are rarer than one.
+
+Before, everybody takes the same steps with little data: a JVM's first write is mostly its compiler's.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from benchmarks.contestants import BUCKETLAKE, HUDI, BenchmarkError, Respondent
+from benchmarks.data import BATCHES, MERGED, PLAIN, Orders
+from benchmarks.meter import Cost, metered
+from benchmarks.race import Result, Score, Written, rotated
+from benchmarks.truth import Truth
+
+LOAD = "orders"
+"""The batch that is loaded; the others are upserted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCase:
+    name: str
+    table_type: str
+    contestants: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """One step of one contestant."""
+
+    cost: Cost
+    written: Written
+
+
+def write_race(
+    case: WriteCase,
+    *,
+    suite: str,
+    orders: Orders,
+    warm_up: Orders | None,
+    folder: Path,
+    respondents: Mapping[str, Respondent],
+    truths: Mapping[str, Truth],
+    warm_ups: int,
+    repeats: int,
+    say: Callable[[str], None],
+) -> tuple[Result, ...]:
+    """Let everybody who is here make the table: `warm_ups` times a small one, `repeats` times that of `orders`."""
+    here = [name for name in case.contestants if name in respondents]
+    loads: dict[str, list[_Taken]] = {name: [] for name in here}
+    upserts: dict[str, list[_Taken]] = {name: [] for name in here}
+    for number in range(-warm_ups if warm_up is not None else 0, repeats):
+        is_warm_up = number < 0
+        tables = {name: folder / case.name / re.sub("[^a-z]+", "-", name) for name in here}
+        _remove(tables.values())
+        for step, batch in enumerate((LOAD, *BATCHES)):
+            source = warm_up.batch(batch) if warm_up is not None and is_warm_up else orders.batch(batch)
+            for name in rotated(here, number + step):
+                taken = _take(case, respondents[name], tables[name], source, is_load=batch == LOAD)
+                kind = f"{'warm-up' if is_warm_up else f'round {number + 1}'}, {batch}"
+                say(f"{case.name}, {kind}: {name} {taken.cost.wall_s:.2f} s, CPU {taken.cost.cpu_s:.2f} s")
+                if not is_warm_up:
+                    (loads if batch == LOAD else upserts)[name].append(taken)
+            if not is_warm_up and batch in (LOAD, BATCHES[-1]):
+                _verify(case, tables, respondents, truths[PLAIN if batch == LOAD else MERGED])
+        _remove(tables.values())
+    return (
+        _result(f"bulk load, {case.name}", case, suite, orders, loads),
+        _result(f"upsert of 5 %, {case.name}", case, suite, orders, upserts),
+    )
+
+
+def _take(case: WriteCase, respondent: Respondent, table: Path, rows: Path, *, is_load: bool) -> _Taken:
+    before = _files(table)
+    if is_load:
+        ask = partial(respondent.ask, "load", table=str(table), rows=str(rows), table_type=case.table_type)
+    else:
+        ask = partial(respondent.ask, "upsert", table=str(table), rows=str(rows), table_type=case.table_type)
+    cost = metered(respondent.process, ask).cost
+    new = [entry for path, entry in _files(table).items() if before.get(path) != entry]
+    rows_in = pq.read_metadata(rows).num_rows
+    return _Taken(cost, Written(rows=rows_in, files=len(new), size_bytes=sum(size for size, _ in new)))
+
+
+def _files(table: Path) -> dict[Path, tuple[int, int]]:
+    """List size and time of every file, Hadoop's checksums left out: they are no part of a table."""
+    return {
+        path: (status.st_size, status.st_mtime_ns)
+        for path in table.rglob("*")
+        if path.suffix != ".crc" and path.is_file()
+        for status in [path.stat()]
+    }
+
+
+def _verify(
+    case: WriteCase, tables: Mapping[str, Path], respondents: Mapping[str, Respondent], truth: Truth
+) -> None:
+    for name, table in tables.items():
+        readers = [name, HUDI.name] if name == BUCKETLAKE.name and HUDI.name in tables else [name]
+        for reader in readers:
+            found = respondents[reader].ask("fingerprint", table=str(table))
+            if found != truth.fingerprint:
+                raise BenchmarkError(
+                    f"{name} wrote {case.name} wrongly, as {reader} reads it: "
+                    f"found {found!r}, expected {truth.fingerprint!r}"
+                )
+
+
+def _remove(tables: Iterable[Path]) -> None:
+    for table in tables:
+        shutil.rmtree(table, ignore_errors=True)
+
+
+def _result(
+    name: str, case: WriteCase, suite: str, orders: Orders, taken: Mapping[str, Sequence[_Taken]]
+) -> Result:
+    scores = tuple(
+        Score(
+            contestant,
+            costs=tuple(step.cost for step in steps),
+            latencies_ms=(),
+            written=tuple(step.written for step in steps),
+        )
+        for contestant, steps in taken.items()
+    )
+    return Result(suite, name, case.name, orders.rows, scores)
