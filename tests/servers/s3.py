@@ -57,7 +57,7 @@ def running_s3_server(folder: Path) -> Iterator[S3Server]:
     # Etags are kept as extended attributes of the files. The server's other way, `--sidecar`, keeps them in
     # files of their own, which change at another moment than the data: four processes that count by
     # `replace_if` then lose updates.
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     command = [str(BINARY), "--port", address, "--quiet", "posix", str(data)]
     environment = {**os.environ, "ROOT_ACCESS_KEY": _ACCESS_KEY, "ROOT_SECRET_KEY": _SECRET_KEY}
     log = folder / "server.log"
@@ -79,7 +79,7 @@ def running_s3_server(folder: Path) -> Iterator[S3Server]:
             server.kill()  # its files are thrown away; there is nothing to finish
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,0 +1,51 @@
+"""Spark Connect, where a session is a client's: the scenarios, and the bar. Run by `processes.run_script`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
+
+from servers.s3 import free_port
+from spark.orders import Place
+from spark.processes import run_cases
+from spark.progress_cases import a_bar_counts_tasks, a_bar_that_breaks_does_not_break_the_work
+from spark.write_scenarios import SCENARIO_CASES
+
+BAR_CASES: dict[str, Callable[[Place], None]] = {
+    "a bar counts tasks": lambda place: a_bar_counts_tasks(place.spark),
+    "a bar that breaks does not break the work": lambda place: a_bar_that_breaks_does_not_break_the_work(
+        place.spark
+    ),
+}
+
+
+def main(folder: Path) -> int:
+    port = free_port()
+    # The port of a local server is fixed, and another's may be there.
+    with mock.patch.object(DefaultChannelBuilder, "default_port", return_value=port):
+        spark = (
+            SparkSession.builder.remote("local[2]")
+            .config("spark.connect.grpc.binding.port", str(port))
+            .config("spark.connect.progress.reportInterval", "100ms")
+            .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC -XX:TieredStopAtLevel=1")
+            .config("spark.python.daemon.module", "spark.warm_daemon")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "OFF")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .getOrCreate()
+        )
+    place = Place(spark, str(folder))
+    cases = SCENARIO_CASES | BAR_CASES
+    return run_cases({name: partial(case, place) for name, case in cases.items()}, folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

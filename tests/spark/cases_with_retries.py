@@ -1,0 +1,152 @@
+"""Tasks that fail and are tried again, on a session that allows it. Run by `processes.run_script`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from bucketlake import Table
+from bucketlake.spark.write import FrameRows
+from bucketlake.write import CommitSummary, Operation, run_write
+from judges.files import unchanged
+from spark.faults import Fault, FaultyRows, Step
+from spark.orders import (
+    Order,
+    Place,
+    check_files,
+    check_nothing_is_left,
+    check_rows,
+    data_files,
+    frame_of,
+    orders,
+)
+from spark.processes import let_time_pass, run_cases, wait_for
+from spark.write_scenarios import TABLE_TYPES
+
+FAULTS: dict[str, tuple[Step, bool, int]] = {
+    # step, whether it is done before the attempt fails, which of the task's
+    "while tagging": ("tag", False, 1),
+    "before a base file is read": ("read", False, 1),
+    "before a partition's metadata": ("partition metadata", False, 1),
+    "after a partition's metadata": ("partition metadata", True, 1),
+    "before a marker": ("marker", False, 1),
+    "between a marker and its data file": ("marker", True, 1),
+    "before a data file": ("data", False, 1),
+    "after a data file": ("data", True, 1),
+    "between two data files": ("data", False, 2),
+    "after two data files": ("data", True, 2),
+}
+
+
+def upsert(table: Table, rows: list[Order], spark: SparkSession, fault: Fault) -> CommitSummary:
+    """Upsert as `Table.upsert` does, with a fault in the tasks."""
+    faulty = FaultyRows(FrameRows(frame_of(spark, rows)), fault)
+    return run_write(faulty, table.store, Operation.UPSERT)
+
+
+def batch_of(version: int) -> list[Order]:
+    """Make updates, new orders and a day that the table does not have."""
+    return [
+        *orders(range(version, 100), version=version),
+        *orders(range(1_000, 1_020), version=version, days=[f"2026-07-{version:02d}"]),
+    ]
+
+
+def a_task_fails_once(place: Place, name: str) -> None:
+    step, after, nth = FAULTS[name]
+    for table_type in TABLE_TYPES:
+        if step == "read" and table_type == "MERGE_ON_READ":
+            continue  # nothing is read to append to a log
+        table, truth = place.loaded_table(f"{name} {table_type}", table_type)
+        fault = Fault(folder=Path(place.root) / f"fault {name} {table_type}", step=step, after=after, nth=nth)
+        batch = batch_of(2)
+        summary = upsert(table, batch, place.spark, fault)
+        truth.upsert(batch)
+        assert fault.happened.exists(), "the fault was not met"
+        assert summary.rows == len(batch)
+        check_rows(table, truth)
+        check_files(table)
+        check_nothing_is_left(table.store)
+
+
+def every_attempt_fails(place: Place, step: Step) -> None:
+    # One file group, so that no other task is still at work when the write is taken back.
+    doomed = [row for version in range(5) for row in orders([7], version=version, days=["2026-07-01"])]
+    for table_type in TABLE_TYPES:
+        table, truth = place.loaded_table(f"always {step} {table_type}", table_type)
+        folder = Path(place.root) / f"fault always {step} {table_type}"
+        fault = Fault(folder=folder, step=step, after=True, always=True)
+        with (
+            unchanged(table.store, markers=False),
+            pytest.raises(PySparkException, match=f"injected at the step '{step}'"),
+        ):
+            upsert(table, doomed, place.spark, fault)
+        check_rows(table, truth)
+        batch = batch_of(3)
+        table.upsert(frame_of(place.spark, batch))
+        truth.upsert(batch)
+        check_rows(table, truth)
+        check_files(table)
+
+
+def a_task_outlives_its_failed_write(place: Place) -> None:
+    """Its file comes after all others were deleted: nobody sees it, and a later write removes it."""
+    table, truth = place.loaded_table("outlives", "COPY_ON_WRITE")
+    before = data_files(table.store)
+    root = Path(place.root)
+    late = Fault(folder=root / "late", step="data", waits=True)
+    fails = Fault(folder=root / "fails", step="marker", nth=2, always=True)
+    rows = FaultyRows(FaultyRows(FrameRows(frame_of(place.spark, batch_of(2))), late), fails)
+    with pytest.raises(PySparkException, match="injected at the step 'marker'"):
+        run_write(rows, table.store, Operation.UPSERT)
+    assert data_files(table.store) == before
+    assert not late.over.exists()
+    late.go.touch()
+    wait_for(late.over)
+    (leftover,) = set(data_files(table.store)) - set(before)
+    check_rows(table, truth)
+
+    let_time_pass(root / "outlives" / ".hoodie" / ".temp")
+    batch = batch_of(3)
+    table.upsert(frame_of(place.spark, batch))
+    truth.upsert(batch)
+    assert leftover not in data_files(table.store)
+    check_rows(table, truth)
+    check_files(table)
+    check_nothing_is_left(table.store)
+
+
+CASES: dict[str, Callable[[Place], None]] = {
+    **{f"a task fails once {name}": partial(a_task_fails_once, name=name) for name in FAULTS},
+    "every attempt fails while tagging": partial(every_attempt_fails, step="tag"),
+    "every attempt fails after a data file": partial(every_attempt_fails, step="data"),
+    "a task outlives its failed write": a_task_outlives_its_failed_write,
+}
+
+
+def main(folder: Path) -> int:
+    spark = (
+        SparkSession.builder.master("local[2,2]")
+        .config("spark.python.daemon.module", "spark.warm_daemon")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC -XX:TieredStopAtLevel=1")
+        # A task that is to be killed goes on for a while, as it does when its executor is slow to hear of it.
+        .config("spark.python.task.killTimeout", "60s")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    place = Place(spark, str(folder))
+    return run_cases({name: partial(case, place) for name, case in CASES.items()}, folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

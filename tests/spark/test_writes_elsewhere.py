@@ -1,0 +1,51 @@
+"""Writing on executors that are other processes, and through Spark Connect, is writing like anywhere else."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark.cases_on_a_cluster import KILLED_CASES, OVERTAKEN_CASES
+from spark.cases_on_connect import BAR_CASES
+from spark.processes import Outcomes, check_outcome, run_script
+from spark.write_scenarios import SCENARIO_CASES
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def on_a_cluster(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return run_script("cases_on_a_cluster", tmp_path_factory.mktemp("cluster"))
+
+
+@pytest.fixture(scope="module")
+def on_connect(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return run_script("cases_on_connect", tmp_path_factory.mktemp("connect"))
+
+
+@pytest.mark.shows("S3", "S5", "X3")
+@pytest.mark.parametrize("case", SCENARIO_CASES)
+def test_executors_of_other_processes_write(case: str, on_a_cluster: Outcomes) -> None:
+    check_outcome(case, on_a_cluster)
+
+
+@pytest.mark.shows("X2", "X3")
+@pytest.mark.parametrize("case", KILLED_CASES)
+def test_a_write_survives_the_loss_of_an_executor(case: str, on_a_cluster: Outcomes) -> None:
+    check_outcome(case, on_a_cluster)
+
+
+@pytest.mark.shows("X2")
+@pytest.mark.parametrize("case", OVERTAKEN_CASES)
+def test_of_two_attempts_at_once_one_file_stays(case: str, on_a_cluster: Outcomes) -> None:
+    check_outcome(case, on_a_cluster)
+
+
+@pytest.mark.shows("S3", "S5", "X3")
+@pytest.mark.parametrize("case", SCENARIO_CASES)
+def test_spark_connect_writes(case: str, on_connect: Outcomes) -> None:
+    check_outcome(case, on_connect)
+
+
+@pytest.mark.parametrize("case", BAR_CASES)
+def test_spark_connect_shows_progress(case: str, on_connect: Outcomes) -> None:
+    check_outcome(case, on_connect)

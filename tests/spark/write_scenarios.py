@@ -1,0 +1,132 @@
+"""What a user does to a table, step by step, and every row verified after every step.
+
+One list of scenarios for every kind of session and store: a session of its own process, executors that are processes
+of their own, Spark Connect, an object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from bucketlake.errors import ConfigError
+from judges.files import unchanged
+from spark.orders import (
+    BUCKETS,
+    DAYS,
+    Place,
+    Truth,
+    check_files,
+    check_nothing_is_left,
+    check_rows,
+    frame_of,
+    orders,
+)
+
+TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
+
+Scenario = Callable[[Place, str], None]
+
+
+def every_kind_of_write(place: Place, table_type: str) -> None:
+    spark, truth = place.spark, Truth()
+    table = place.new_table(f"history-{table_type}", table_type)
+    check_rows(table, truth)
+
+    first = orders(range(200), version=10)
+    summary = table.bulk_insert(frame_of(spark, first))
+    truth.upsert(first)
+    assert (summary.rows, summary.inserted) == (200, 200)
+    assert len(table.plan().slices) == len(DAYS) * BUCKETS
+    check_rows(table, truth)
+
+    batch = [
+        *orders(range(60), version=20),
+        *orders(range(30, 90), version=5),  # late: the table has a newer version, or the batch does
+        *orders(range(40, 50), version=15),
+        *orders(range(90, 100), version=10),  # as new as what the table has: the later write wins
+        *orders(range(100, 120), version=11, deleted=True),
+        *orders(range(110, 115), version=12),  # cancelled, and then not
+        *orders(range(200, 260), version=20),
+        *orders(range(260, 265), version=20, deleted=True),  # never heard of
+        *orders(range(400, 420), version=20, days=["2026-06-20"]),
+    ]
+    summary = table.upsert(frame_of(spark, batch))
+    truth.upsert(batch)
+    assert summary.rows == len(batch)
+    check_rows(table, truth, spark)
+    check_files(table)
+
+    gone = orders([*range(20), 5_000], version=0)
+    table.delete(frame_of(spark, gone).select("day", "id"))
+    truth.delete(gone)
+    table.delete([200, 201])
+    truth.delete(orders([200, 201], version=0))
+    back = orders(range(5), version=30)
+    table.upsert(frame_of(spark, back))
+    truth.upsert(back)
+    check_rows(table, truth)
+
+    anew = orders(range(1_000, 1_030), version=1, days=[DAYS[0]])
+    summary = table.overwrite(frame_of(spark, anew))
+    truth.clear([DAYS[0]])
+    truth.upsert(anew)
+    assert summary.replaced == BUCKETS
+    table.delete_partitions([DAYS[1]])
+    truth.clear([DAYS[1]])
+    check_rows(table, truth)
+    again = [*orders(range(1_000, 1_010), version=2, days=[DAYS[0]]), *orders(range(1, 40, 3), version=3)]
+    table.upsert(frame_of(spark, again))
+    truth.upsert(again)
+    check_rows(table, truth)
+
+    last = orders(range(2_000, 2_010), version=1)
+    table.overwrite(frame_of(spark, last), whole_table=True)
+    truth = Truth()
+    truth.upsert(last)
+    check_rows(table, truth, spark)
+    check_files(table)
+    check_nothing_is_left(table.store)
+
+
+def rows_that_cannot_be_written(place: Place, table_type: str) -> None:
+    """An error of a task arrives as ours, and nothing of the write is left."""
+    table, truth = place.loaded_table(f"bad-rows-{table_type}", table_type)
+    while_tagging = orders(range(50), version=2)
+    while_tagging[30]["id"] = None
+    with unchanged(table.store, markers=False), pytest.raises(ConfigError, match="'id' is null or empty"):
+        table.upsert(frame_of(place.spark, while_tagging))
+    # Of one file group, so that no other task is still at work when the write is taken back.
+    while_writing = [row for version in range(2, 9) for row in orders([30], version=version)]
+    while_writing[3]["items"] = ["nut", None]
+    with (
+        unchanged(table.store, markers=False),
+        pytest.raises(ConfigError, match="'items' has an array with a null"),
+    ):
+        table.upsert(frame_of(place.spark, while_writing))
+    check_rows(table, truth)
+
+
+def no_rows_at_all(place: Place, table_type: str) -> None:
+    """A frame that turns out to be empty commits nothing, be it empty from the start or after a filter."""
+    table, truth = place.loaded_table(f"no-rows-{table_type}", table_type)
+    frame = frame_of(place.spark, orders(range(9), version=2))
+    known_empty = frame.limit(0)  # Spark itself sees that, and plans no task
+    with unchanged(table.store):
+        assert table.upsert(known_empty).instant is None
+        assert table.delete(frame.where("id < 0")).instant is None
+        assert table.overwrite(known_empty).instant is None
+    check_rows(table, truth)
+
+
+SCENARIOS: tuple[Scenario, ...] = (every_kind_of_write, rows_that_cannot_be_written, no_rows_at_all)
+
+SCENARIO_CASES: dict[str, Callable[[Place], None]] = {
+    # What is refused, or nothing, does not depend on the table's type; once is enough on a session that costs much.
+    "every kind of write to a copy-on-write table": partial(every_kind_of_write, table_type="COPY_ON_WRITE"),
+    "every kind of write to a merge-on-read table": partial(every_kind_of_write, table_type="MERGE_ON_READ"),
+    "rows that cannot be written": partial(rows_that_cannot_be_written, table_type="COPY_ON_WRITE"),
+    "no rows at all": partial(no_rows_at_all, table_type="MERGE_ON_READ"),
+}
