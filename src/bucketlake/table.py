@@ -224,7 +224,7 @@ class Table:
         record_keys = record_keys_of(list(wanted), generator, query.table_schema)
         index = self._index(state, query)
         plan = plan_lookup(state, query, index, record_keys, partition=partition)
-        return lookup(self._checked(plan, index), record_keys)
+        return lookup(plan, record_keys, unproven=index if self._is_told() else None)
 
     def upsert(self, rows: DataFrame | pa.Table, **options: Unpack[WriteArguments]) -> CommitSummary:
         """Write `rows`: new keys are inserted, known ones updated unless the table has a newer version.
@@ -314,9 +314,13 @@ class Table:
 
     def _checked(self, plan: ReadPlan, index: Index) -> ReadPlan:
         """Check what the caller said of the buckets against the keys, once per partition."""
-        if any(value is not None for value in self._index_arguments.values()):
+        if self._is_told():
             check_buckets(plan, index, self._checked_partitions)
         return plan
+
+    def _is_told(self) -> bool:
+        """Whether what is known of the buckets is, or repeats, what the caller said."""
+        return any(value is not None for value in self._index_arguments.values())
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
