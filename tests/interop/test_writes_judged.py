@@ -49,7 +49,7 @@ BOTH_TYPES = pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_R
 
 
 @pytest.mark.shows("S1", "S2", "S5")
-@pytest.mark.parametrize("seed", seeds(default_count=4))
+@pytest.mark.parametrize("seed", seeds(default_count=3))
 def test_hudi_and_hudi_rs_read_a_table_as_it_was_written(hudi: HudiJvm, tmp_path: Path, seed: int) -> None:
     history = describe_writes(random.Random(seed))
     print(f"seed {seed}: {history}")
@@ -259,7 +259,7 @@ class SharedTable:
 
 
 @pytest.mark.shows("S6")
-@pytest.mark.parametrize("seed", seeds(default_count=3))
+@pytest.mark.parametrize("seed", seeds(default_count=2))
 def test_a_table_that_hudi_made_is_adopted_written_and_read_by_hudi(
     hudi: HudiJvm, tmp_path: Path, seed: int
 ) -> None:

@@ -26,8 +26,9 @@ from spark.orders import (
     frame_of,
     orders,
 )
-from spark.processes import let_time_pass, run_cases, wait_for
-from spark.write_scenarios import TABLE_TYPES
+from spark.processes import is_running, let_time_pass, run_cases, wait_until_gone
+
+TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 FAULTS: dict[str, tuple[Step, bool, int]] = {
     # step, whether it is done before the attempt fails, which of the task's
@@ -106,9 +107,10 @@ def a_task_outlives_its_failed_write(place: Place) -> None:
     with pytest.raises(PySparkException, match="injected at the step 'marker'"):
         run_write(rows, table.store, Operation.UPSERT)
     assert data_files(table.store) == before
-    assert not late.over.exists()
+    (late_worker, *_) = late.pids
+    assert is_running(late_worker)
     late.go.touch()
-    wait_for(late.over)
+    wait_until_gone([late_worker])
     (leftover,) = set(data_files(table.store)) - set(before)
     check_rows(table, truth)
 

@@ -62,21 +62,14 @@ class Fault:
     def go(self) -> Path:
         return self.folder / "go"
 
-    @property
-    def over(self) -> Path:
-        """Made by an attempt that waited, once it has put its data file."""
-        return self.folder / "over"
-
-    def go_off(self) -> bool:
-        """Fail, or wait; return whether this attempt waited."""
+    def go_off(self) -> None:
         if not (self._is_first() or self.always):
-            return False
+            return
         if not self.waits:
             raise InjectedError(f"injected at the step {self.step!r}")
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while not self.go.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        return True
 
     def _is_first(self) -> bool:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +98,6 @@ class FaultyTaskStore:
     inner: Store
     fault: Fault
     steps: Counter[str] = field(default_factory=Counter)
-    waited: bool = False
 
     @property
     def uri(self) -> str:
@@ -152,12 +144,10 @@ class FaultyTaskStore:
     def _after(self, step: Step) -> None:
         if self.fault.after:
             self._meet(step)
-        if step == "data" and self.waited:
-            self.fault.over.touch()
 
     def _meet(self, step: Step) -> None:
         if (step, self.steps[step]) == (self.fault.step, self.fault.nth):
-            self.waited = self.fault.go_off()
+            self.fault.go_off()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,4 +9,4 @@ from pyspark.daemon import manager
 import bucketlake.spark.write  # noqa: F401 # to be there already in every worker
 
 if __name__ == "__main__":
-    manager()
+    manager()  # type: ignore[no-untyped-call] # PySpark has no types there

@@ -25,10 +25,6 @@ from spark.orders import (
     orders,
 )
 
-TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
-
-Scenario = Callable[[Place, str], None]
-
 
 def every_kind_of_write(place: Place, table_type: str) -> None:
     spark, truth = place.spark, Truth()
@@ -64,9 +60,6 @@ def every_kind_of_write(place: Place, table_type: str) -> None:
     truth.delete(gone)
     table.delete([200, 201])
     truth.delete(orders([200, 201], version=0))
-    back = orders(range(5), version=30)
-    table.upsert(frame_of(spark, back))
-    truth.upsert(back)
     check_rows(table, truth)
 
     anew = orders(range(1_000, 1_030), version=1, days=[DAYS[0]])
@@ -77,7 +70,11 @@ def every_kind_of_write(place: Place, table_type: str) -> None:
     table.delete_partitions([DAYS[1]])
     truth.clear([DAYS[1]])
     check_rows(table, truth)
-    again = [*orders(range(1_000, 1_010), version=2, days=[DAYS[0]]), *orders(range(1, 40, 3), version=3)]
+    again = [
+        *orders(range(1_000, 1_010), version=2, days=[DAYS[0]]),
+        *orders(range(1, 40, 3), version=3),  # to the day that was emptied
+        *orders(range(2, 20, 3), version=30),  # deleted before
+    ]
     table.upsert(frame_of(spark, again))
     truth.upsert(again)
     check_rows(table, truth)
@@ -121,10 +118,8 @@ def no_rows_at_all(place: Place, table_type: str) -> None:
     check_rows(table, truth)
 
 
-SCENARIOS: tuple[Scenario, ...] = (every_kind_of_write, rows_that_cannot_be_written, no_rows_at_all)
-
 SCENARIO_CASES: dict[str, Callable[[Place], None]] = {
-    # What is refused, or nothing, does not depend on the table's type; once is enough on a session that costs much.
+    # What is refused, or nothing, does not depend on the table's type.
     "every kind of write to a copy-on-write table": partial(every_kind_of_write, table_type="COPY_ON_WRITE"),
     "every kind of write to a merge-on-read table": partial(every_kind_of_write, table_type="MERGE_ON_READ"),
     "rows that cannot be written": partial(rows_that_cannot_be_written, table_type="COPY_ON_WRITE"),
