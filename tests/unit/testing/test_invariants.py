@@ -65,7 +65,7 @@ def test_a_sound_table_passes(table: Table) -> None:
 
 def test_a_file_that_is_missing_is_noticed(table: Table) -> None:
     table.store.delete(base_files(table)[0])
-    with pytest.raises(AssertionError, match="the timeline has"):
+    with pytest.raises(AssertionError, match="a file on the timeline that is not there"):
         check_invariants(table)
 
 
@@ -73,20 +73,20 @@ def test_a_file_that_nobody_committed_is_noticed(table: Table) -> None:
     path = base_files(table)[0]
     stray = path.replace(instant_of(path), "29990101000000000")
     table.store.put(stray, table.store.read(path))
-    with pytest.raises(AssertionError, match="of no write that is known"):
+    with pytest.raises(AssertionError, match="a file of no completed write"):
         check_invariants(table)
 
 
 def test_a_second_file_of_a_commit_is_noticed(table: Table) -> None:
     path = base_files(table)[0]
     table.store.put(re.sub("_1-0-1_", "_2-0-1_", path), table.store.read(path))
-    with pytest.raises(AssertionError, match="its commit does not name it"):
+    with pytest.raises(AssertionError, match="a visible file that no commit names"):
         check_invariants(table)
 
 
 def test_a_partition_without_its_metadata_is_noticed(table: Table) -> None:
     table.store.delete(partition_metadata_path("a"))
-    with pytest.raises(AssertionError, match="'a' has files and no metadata"):
+    with pytest.raises(AssertionError, match="a partition that is not marked as one: a"):
         check_invariants(table)
 
 
@@ -111,5 +111,5 @@ def test_rows_in_the_wrong_bucket_are_noticed(table: Table) -> None:
 def test_a_changed_bucket_count_is_noticed(table: Table) -> None:
     properties = table.store.read(".hoodie/hoodie.properties")
     table.store.put(".hoodie/hoodie.properties", properties.replace(b"num.buckets=2", b"num.buckets=3"))
-    with pytest.raises(AssertionError, match=r"of bucket \d is in"):
+    with pytest.raises(AssertionError, match="a key in a bucket that is not its own"):
         check_invariants(table)
