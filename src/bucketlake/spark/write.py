@@ -61,7 +61,7 @@ class FrameRows:
         try:
             return int(session.sparkContext.defaultParallelism)
         except (PySparkException, AttributeError):
-            return min(int(session.conf.get("spark.sql.shuffle.partitions", None) or 8), 64)
+            return min(int(session.conf.get("spark.sql.shuffle.partitions", None) or 8), 16)
 
     def distinct(self, columns: Sequence[str]) -> pa.Table:
         with own_errors():
