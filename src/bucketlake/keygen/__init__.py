@@ -3,7 +3,6 @@
 from bucketlake.keygen.generator import EMPTY_PIECE, NULL_PIECE, KeyGenerator, PartitionField
 from bucketlake.keygen.paths import NO_VALUE, escape, unescape
 from bucketlake.keygen.text import is_certain, never_holds_a_comma, text_of, texts_of
-from bucketlake.schema import key_hash_sum, key_hashes
 
 __all__ = [
     "EMPTY_PIECE",
@@ -13,8 +12,6 @@ __all__ = [
     "PartitionField",
     "escape",
     "is_certain",
-    "key_hash_sum",
-    "key_hashes",
     "never_holds_a_comma",
     "text_of",
     "texts_of",
