@@ -8,6 +8,7 @@
         TableExistsError       a table is to be created where one is
         LayoutMismatchError    another bucket count, hash field or key encoding than the table's
         InstantError           an instant that is not there, or must stay as it is
+        ClockSkewError         this machine's clock is not the store's
       CorruptTableError      the bytes on disk break the format; `path` names the file
         UnsafePathError        a path leads out of the table
       UnsupportedError       a valid table that uses a feature we do not have
@@ -69,6 +70,10 @@ class InstantError(ConfigError):
     """An instant that is not there, or must stay as it is: it cannot be rolled back, restored to or protected."""
 
 
+class ClockSkewError(ConfigError):
+    """This machine's clock and the store's are too far apart to tell who is alive."""
+
+
 class CorruptTableError(BucketlakeError):
     """The bytes on disk break the format."""
 
@@ -106,3 +111,6 @@ class ConcurrentWriteError(ConflictError):
 
 class CommitConflictError(ConflictError):
     """Another write was faster, found when ours was to commit."""
+
+    is_partial = False
+    """Whether only some of the file groups that ours wrote are concerned."""

@@ -91,6 +91,7 @@ def create_table(
     hive_style: bool = False,
     url_encode: bool = False,
     allow_null_elements: bool = False,
+    non_blocking: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Make an empty table with simple buckets at `path`.
@@ -98,7 +99,8 @@ def create_table(
     `schema` is an Arrow or Spark schema, a frame that has it, or DDL text; `spark` may be None. Rows with one `key`
     are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one. A key
     is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are hashed,
-    is stored with the table: every later writer keeps to it.
+    is stored with the table: every later writer keeps to it. In a `non_blocking` table, which is merge-on-read and has
+    `ordering`, writers that open a bucket at the same time may both commit: none needs to be run again.
     """
     store = open_store(fspath(path), storage_options)
     spec = TableSpec(
@@ -112,6 +114,7 @@ def create_table(
         table_type=_table_type(table_type),
         hive_style=hive_style,
         url_encode=url_encode,
+        non_blocking=non_blocking,
         options={NULL_ELEMENTS_ALLOWED: "true"} if allow_null_elements else {},
     )
     return Table(store, create(store, spec))

@@ -130,7 +130,7 @@ class FaultyTaskStore:
         self._after(kind)
         return is_ours
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         return self.inner.replace_if(path, data, version)
 
     def delete(self, path: str) -> None:

@@ -77,6 +77,10 @@ def create(
     url_encode: Annotated[
         bool, typer.Option("--url-encode", help="Escape characters such as / in partition values.")
     ] = False,
+    non_blocking: Annotated[
+        bool,
+        typer.Option("--non-blocking", help="Let writers that open a bucket at the same time both commit."),
+    ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
@@ -97,6 +101,7 @@ def create(
         name=name,
         hive_style=hive_style,
         url_encode=url_encode,
+        non_blocking=non_blocking,
         storage_options=pairs(storage or ()),
     )
     found = made.describe()

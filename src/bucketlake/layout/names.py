@@ -102,6 +102,15 @@ def new_file_id(prefix: str, *, partition: str, instant: str) -> str:
     return f"{prefix}{shaped[len(prefix) :]}-0"
 
 
+def fixed_file_id(prefix: str) -> str:
+    """Return the id that every writer gives a bucket's file group without asking the others, as Hudi's do.
+
+    >>> fixed_file_id("00000003")
+    '00000003-0000-0000-0000-000000000000-0'
+    """
+    return f"{prefix}-0000-0000-0000-000000000000-0"
+
+
 def path_in_partition(partition: str, name: str) -> str:
     """Return the path of a file of a partition.
 

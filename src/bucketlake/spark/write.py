@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
 from bucketlake import errors
@@ -31,6 +31,7 @@ from bucketlake.write import (
     CODE_COLUMN,
     GROUP_BITS,
     NULL_FLAG_PREFIX,
+    PASSED_OVER,
     GroupWritten,
     KeySum,
     Operation,
@@ -56,12 +57,7 @@ class FrameRows:
 
     @property
     def cores(self) -> int:
-        """Spark Connect does not tell how many tasks run at once; its setting for shuffles must do."""
-        session = self._frame.sparkSession
-        try:
-            return int(session.sparkContext.defaultParallelism)
-        except (PySparkException, AttributeError):
-            return min(int(session.conf.get("spark.sql.shuffle.partitions", None) or 8), 16)
+        return cores_of(self._frame.sparkSession)
 
     def distinct(self, columns: Sequence[str]) -> pa.Table:
         with own_errors():
@@ -69,6 +65,8 @@ class FrameRows:
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
         tagged = _tagged(self._frame, self.schema, plan)
+        if plan.only is not None:
+            tagged = tagged.where(F.col(f"{_TAG}.code") != PASSED_OVER)
         columns = [F.col(quoted(name)) for name in tagged.columns if name != _TAG]
         observation = Observation()
         together = (
@@ -88,6 +86,14 @@ class FrameRows:
                 assert counted is not None
                 sent = _key_sum(counted.asDict())
         return sent, written
+
+
+def cores_of(session: SparkSession) -> int:
+    """Spark Connect does not tell how many tasks run at once; its setting for shuffles must do."""
+    try:
+        return int(session.sparkContext.defaultParallelism)
+    except (PySparkException, AttributeError):
+        return min(int(session.conf.get("spark.sql.shuffle.partitions", None) or 8), 16)
 
 
 def _tagged(frame: DataFrame, schema: pa.Schema, plan: WriteState) -> DataFrame:

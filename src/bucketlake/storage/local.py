@@ -152,7 +152,7 @@ class LocalStore:
         _sync(place.parent)
         return True
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         place = self.local_path(path)
         if _version_at(place) != version:
             return False

@@ -85,13 +85,14 @@ class MemoryStore:
             self._shelf.keep(path, content)
             return True
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         check_path(path)
+        content = _content_of(data)
         with self._shelf.lock:
             present = self._shelf.files.get(path)
             if present is None or present.stat.version != version:
                 return False
-            self._shelf.keep(path, bytes(data))
+            self._shelf.keep(path, content)
             return True
 
     def delete(self, path: str) -> None:

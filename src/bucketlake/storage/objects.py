@@ -114,7 +114,7 @@ class ObjectStore:
         request."""
         return self._put_on_condition(path, data, "create", stale=None)
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         condition = {"version": version} if self._location.scheme == "gs" else {"e_tag": version}
         return self._put_on_condition(path, data, condition, stale=version)
 

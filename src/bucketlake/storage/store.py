@@ -68,7 +68,7 @@ class Store(Protocol):
         The atomic step every commit rests on.
         """
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         """Replace a file only if its version is still `version`; return whether we did."""
 
     def delete(self, path: str) -> None:

@@ -13,7 +13,14 @@ from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create
 from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
 from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, Operation, WriteState, plan_write
-from bucketlake.write.tag import GROUP_BITS, NULL_FLAG_PREFIX, columns_without_null, key_columns, tag
+from bucketlake.write.tag import (
+    GROUP_BITS,
+    NULL_FLAG_PREFIX,
+    PASSED_OVER,
+    columns_without_null,
+    key_columns,
+    tag,
+)
 from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "GROUP_BITS",
     "NULL_ELEMENTS_ALLOWED",
     "NULL_FLAG_PREFIX",
+    "PASSED_OVER",
     "Append",
     "Appended",
     "ArrowRows",

@@ -4,7 +4,13 @@ A write touches file groups, known by partition and bucket, or whole
 partitions. Two writes are in each other's way if they touch the same group,
 or one replaces a partition that the other touches. There is one exception:
 two writes that only append logs to a group may both commit where the rows
-themselves say which is newer, since readers merge the logs in any order.
+themselves say which is newer, since readers merge the logs in any order; and
+everywhere, if the one that commits first was also begun first, for then
+readers agree on which comes before the other.
+
+A write that is in another's way need not be run again as a whole if the
+other was begun first: where it rewrote a file group that both touched, it
+does so again, on what the other left, and keeps the rest.
 
 A bucket stands for its file group here, not the file id: two writers that
 open the same bucket give it different ids.
@@ -36,10 +42,14 @@ class Footprint:
     """Groups that got a new base file, or gave way."""
     appended: frozenset[Group] = frozenset()
     """Groups that got a log file only."""
+    log_ids: frozenset[Group] = frozenset()
+    """The same by their file ids."""
     replaced_partitions: frozenset[str] = frozenset()
     """Partitions that were replaced whole."""
     is_whole_table: bool = False
     """Whether all of the table was replaced."""
+    is_delete: bool = False
+    """Whether its logs hide rows whatever those say: what they hide depends on what came before them."""
     schema: pa.Schema | None = None
     """The table's columns after it, if it says so."""
 
@@ -52,6 +62,26 @@ class Footprint:
         return frozenset(partition for partition, _ in self.groups) | self.replaced_partitions
 
 
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A write that was completed since ours began."""
+
+    name: str
+    footprint: Footprint
+    is_earlier: bool = False
+    """Whether it was begun before ours: then its files come before ours for every reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why a write cannot be committed as it is."""
+
+    name: str
+    """Of the first that is in our way."""
+    stale: frozenset[Group] = frozenset()
+    """Groups that must be written again, and with them all is well; none if all must be written again."""
+
+
 def footprint_of(metadata: CommitMetadata) -> Footprint:
     """Say what a commit touched. A compaction touches nothing: it changes no row, and leaves room for logs."""
     schema = avro_to_arrow(metadata.schema, path="a commit") if metadata.schema else None
@@ -61,45 +91,67 @@ def footprint_of(metadata: CommitMetadata) -> Footprint:
         (partition, _bucket(file_id)) for partition, ids in metadata.replaced.items() for file_id in ids
     }
     appended: set[Group] = set()
+    log_ids: set[Group] = set()
     for stat in metadata.write_stats:
-        # A delete without ordering values does not commute: what it hides depends on what came before it.
-        is_append = bool(stat.log_files) and metadata.operation != "DELETE"
-        (appended if is_append else rewritten).add((stat.partition, _bucket(stat.file_id)))
+        (appended if stat.log_files else rewritten).add((stat.partition, _bucket(stat.file_id)))
+        if stat.log_files:
+            log_ids.add((stat.partition, stat.file_id))
     whole = metadata.partitions if metadata.operation in _WHOLE_PARTITIONS else frozenset()
     return Footprint(
         rewritten=frozenset(rewritten),
         appended=frozenset(appended - rewritten),
+        log_ids=frozenset(log_ids),
         replaced_partitions=whole,
         is_whole_table=metadata.operation == "INSERT_OVERWRITE_TABLE",
+        is_delete=metadata.operation == "DELETE",
         schema=schema,
     )
 
 
-def find_conflict(
-    ours: Footprint, others: Iterable[tuple[str, Footprint]], *, logs_commute: bool
-) -> str | None:
-    """Return the first of `others`, pairs of a name and a footprint, that is in our way; None if nobody is.
+def find_conflict(ours: Footprint, others: Iterable[Other], *, logs_commute: bool) -> Conflict | None:
+    """Say who of `others` is in our way, and what that makes stale; None if nobody is.
 
     >>> ours = Footprint(appended=frozenset({("dt=1", "00000001")}))
-    >>> find_conflict(ours, [("a", ours)], logs_commute=True) is None
+    >>> find_conflict(ours, [Other("a", ours)], logs_commute=True) is None
     True
-    >>> find_conflict(ours, [("a", ours)], logs_commute=False)
-    'a'
+    >>> find_conflict(ours, [Other("a", ours)], logs_commute=False)
+    Conflict(name='a', stale=frozenset())
     """
-    return next((name for name, other in others if _meet(ours, other, logs_commute=logs_commute)), None)
+    found = [
+        Conflict(other.name, stale)
+        for other in others
+        if (stale := _stale(ours, other, logs_commute=logs_commute)) is not None
+    ]
+    if not found:
+        return None
+    whole = next((conflict for conflict in found if not conflict.stale), None)
+    return whole or Conflict(found[0].name, frozenset().union(*(conflict.stale for conflict in found)))
 
 
-def _meet(ours: Footprint, other: Footprint, *, logs_commute: bool) -> bool:
-    if ours.is_whole_table or other.is_whole_table:
-        return True
-    if ours.schema is not None and other.schema is not None and ours.schema != other.schema:
+def _stale(ours: Footprint, other: Other, *, logs_commute: bool) -> frozenset[Group] | None:
+    """Return the groups of ours that `other` makes stale, none for all of them; None if it is not in our way."""
+    everything: frozenset[Group] = frozenset()
+    theirs = other.footprint
+    if ours.is_whole_table or theirs.is_whole_table:
+        return everything
+    if ours.schema is not None and theirs.schema is not None and ours.schema != theirs.schema:
         # The later of two commits says what the table's columns are; it must know of the earlier one's.
-        return True
-    if ours.replaced_partitions & other.partitions or other.replaced_partitions & ours.partitions:
-        return True
-    if ours.rewritten & other.groups or other.rewritten & ours.groups:
-        return True
-    return not logs_commute and bool(ours.appended & other.appended)
+        return everything
+    if ours.replaced_partitions & theirs.partitions or theirs.replaced_partitions & ours.partitions:
+        return everything
+    rewritten = ours.rewritten & theirs.groups
+    hidden = ours.appended & theirs.rewritten
+    is_ordered = other.is_earlier or (logs_commute and not (ours.is_delete or theirs.is_delete))
+    shared = ours.appended & theirs.appended
+    if shared and not ours.log_ids >= {group for group in theirs.log_ids if _named(group) in shared}:
+        return everything  # Both opened the bucket, each with an id of its own.
+    if not (rewritten or hidden or (shared and not is_ordered)):
+        return None
+    return rewritten if other.is_earlier and not hidden else everything
+
+
+def _named(group: Group) -> Group:
+    return group[0], _bucket(group[1])
 
 
 def _bucket(file_id: str) -> str:

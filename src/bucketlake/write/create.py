@@ -32,6 +32,7 @@ from bucketlake.layout.names import TIMELINE_KEEPER
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, storable
 from bucketlake.storage import Store
 from bucketlake.write.fingerprint import fingerprint, key_encoding
+from bucketlake.write.state import NON_BLOCKING
 
 BUCKETS_DEFAULT = 4
 BUCKETS_MAX = 65_536
@@ -67,6 +68,8 @@ class TableSpec:
     url_encode: bool = False
     """Whether characters such as `/` in partition values are escaped."""
     database: str | None = None
+    non_blocking: bool = False
+    """Whether writers that open a bucket at the same time may both commit."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More properties to keep with the table."""
 
@@ -129,6 +132,8 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
         hash_fields=spec.hash_fields or spec.key,
         encoding=key_encoding(TableProperties.parse(properties)),
     )
+    if spec.non_blocking:
+        properties[NON_BLOCKING] = _flag(True)
     _check_options(spec.options, properties)
     return properties | dict(spec.options)
 
@@ -168,6 +173,11 @@ def _check(spec: TableSpec) -> None:
         raise ConfigError(
             f"the hash fields are {', '.join(spec.hash_fields)}, and {strangers[0]!r} is not a key column "
             f"({', '.join(spec.key)}). A bucket is hashed from the key: name columns of it."
+        )
+    if spec.non_blocking and (spec.table_type is TableType.COPY_ON_WRITE or not spec.ordering):
+        raise ConfigError(
+            f"a non-blocking table must be merge-on-read and have ordering columns, which tell of two versions the "
+            f"newer; found {spec.table_type}, ordered by {', '.join(spec.ordering) or 'nothing'}."
         )
     if not 1 <= spec.buckets <= BUCKETS_MAX:
         raise ConfigError(

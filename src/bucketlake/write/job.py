@@ -11,28 +11,31 @@ import os
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter, sleep
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout import DataFile
+from bucketlake.layout import DataFile, list_files
+from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, table_schema
 from bucketlake.storage import Store
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
+from bucketlake.write.conflicts import Group
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.markers import marked_files
-from bucketlake.write.state import Operation, WriteState, plan_write, replaced_by
-from bucketlake.write.tag import TAG_TYPE, flagged, key_columns, tag
+from bucketlake.write.state import Operation, WriteState, is_non_blocking, plan_write, replaced_by
+from bucketlake.write.tag import PASSED_OVER, TAG_TYPE, flagged, key_columns, tag
 from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
-from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
+from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
 
 ATTEMPTS = 6
 """How often a write is run if others keep being faster."""
@@ -103,6 +106,7 @@ def _run_once(
 ) -> CommitSummary:
 
     def check(state: TableState) -> None:
+        _check_replacing(state, operation)
         columns_after(rows.schema, state, operation)
         writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
 
@@ -112,16 +116,7 @@ def _run_once(
         with watch.stage("plan"):
             everything = files_of(state)
             files = _files_to_touch(rows, everything, state, operation)
-            plan = plan_write(
-                state,
-                writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
-                files,
-                instant=transaction.instant,
-                operation=operation,
-                schema=columns_after(rows.schema, state, operation),
-                cores=rows.cores,
-                log_format=options.log_format,
-            )
+            plan = _plan(rows, transaction, state, files, options)
         with watch.stage("write"):
             sent, written = rows.run(plan)
             check_proof(sent, written)
@@ -143,7 +138,28 @@ def _run_once(
                 sent=sent,
                 replaced=replaced,
             )
-            completed = _commit(transaction, metadata)
+            for left in reversed(range(ATTEMPTS)):
+                try:
+                    completed = _commit(transaction, metadata)
+                    break
+                except CommitConflictError as conflict:
+                    # A merge-on-read table's second file would be a log, and the first, a base file, be left.
+                    may_keep = left and conflict.is_partial and plan.is_copy_on_write
+                    again = rebase(transaction, metadata) if may_keep else None
+                    if again is None:
+                        raise
+                    _log.info("%s", conflict)
+                    transaction, state, stale = again
+                    with watch.stage("rewrite"):
+                        written = _written_again(rows, transaction, state, stale, written, options)
+                    metadata = commit_metadata(
+                        written,
+                        operation=operation,
+                        schema=plan.schema,
+                        table=state.properties.name,
+                        sent=sent,
+                        replaced=replaced,
+                    )
     return summarize(
         written,
         operation=operation,
@@ -154,14 +170,76 @@ def _run_once(
     )
 
 
+def _plan(
+    rows: Rows,
+    transaction: Transaction,
+    state: TableState,
+    files: Mapping[str, tuple[DataFile, ...]],
+    options: WriteOptions,
+) -> WriteState:
+    return plan_write(
+        state,
+        writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
+        files,
+        instant=transaction.instant,
+        operation=transaction.operation,
+        schema=columns_after(rows.schema, state, transaction.operation),
+        cores=rows.cores,
+        log_format=options.log_format,
+    )
+
+
+def _written_again(
+    rows: Rows,
+    transaction: Transaction,
+    state: TableState,
+    stale: frozenset[Group],
+    written: Sequence[GroupWritten],
+    options: WriteOptions,
+) -> tuple[GroupWritten, ...]:
+    """Write the stale file groups again, on what others have made of them, and keep the rest.
+
+    A file keeps its name, and is replaced, never removed: an attempt of the first run that is still about cannot put
+    its file back. So a group that has another id by now, because others opened its bucket too, needs another write.
+    """
+    before = {(group.partition, group.file_id): group for group in written}
+    files = list_files(state.store, sorted({partition for partition, _ in stale}))
+    plan = _plan(rows, transaction, state, files, options)
+    ids = {(p, prefix): part.file_id for p, groups in plan.groups.items() for prefix, part in groups.items()}
+    if any((group[0], ids.get(group)) not in before for group in stale):
+        raise CommitConflictError(
+            f"the write of {transaction.instant} cannot commit: another opened, or emptied, the same buckets. Nothing "
+            f"of it is visible. Run it again."
+        )
+    paths = [path for group in stale if (path := before[group[0], ids[group]].path) is not None]
+    versions = {path: state.store.stat(path).version for path in paths}
+    sent, anew = rows.run(replace(plan, only=stale, stale=versions))
+    check_proof(sent, anew)
+    after = {(group.partition, group.file_id): group for group in anew}
+    for partition, prefix in sorted(stale):
+        group = partition, ids[partition, prefix]
+        first, second = before[group], after.get(group)
+        if second is None or (first.received, first.received_sum) != (second.received, second.received_sum):
+            raise ProofError(
+                f"{path_in_partition(*group)} was written twice, because another write came in between, and got other "
+                f"rows the second time. {_ROWS_CHANGE}"
+            )
+    written = tuple((before | after).values())
+    check_files(transaction, written)
+    return written
+
+
 def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSummary:
     """Empty whole partitions, by hiding their file groups."""
     watch = _Stopwatch()
     operation = Operation.DELETE_PARTITION
+
+    def check(state: TableState) -> None:
+        _check_replacing(state, operation)
+        _check_partitions(partitions, files_of(state))
+
     with watch.stage("begin"):
-        transaction, state = begin(
-            store, operation=operation, check=lambda state: _check_partitions(partitions, files_of(state))
-        )
+        transaction, state = begin(store, operation=operation, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction), watch.stage("commit"):
         replaced = replaced_by(state, files_of(state), partitions)
         if not replaced:
@@ -228,6 +306,9 @@ class ArrowRows:
         if not rows.num_rows:
             return KeySum(0, 0), ()
         tags = tag(flagged(rows, key_names, plan).to_struct_array().combine_chunks(), plan)
+        if plan.only is not None:
+            chosen = pc.not_equal(tags.field("code"), PASSED_OVER)
+            rows, tags = rows.filter(chosen), tags.filter(chosen)
         code, key_hash = (tags.field(column.name) for column in TAG_TYPE)
         rows = rows.append_column(CODE_COLUMN, code)
         ordered = rows.take(pa.array(np.argsort(code.to_numpy(), kind="stable")))
@@ -264,7 +345,9 @@ def _commit(transaction: Transaction, metadata: CommitMetadata) -> str:
     """Commit; return the completion time. A failure after the decision fell is none: the write is published."""
     try:
         return complete(transaction, metadata)
-    except Exception:
+    except Exception as fault:
+        if isinstance(fault, CommitConflictError) and fault.is_partial:
+            raise  # Nothing was decided, and most of what was written may stay.
         completed = abort(transaction)
         if completed is None:
             raise
@@ -308,6 +391,14 @@ def _check_places(
                 f"rows of the partition {group.partition!r} arrived, and there were none when the rows were asked for "
                 f"their partitions. {_ROWS_CHANGE}"
             )
+
+
+def _check_replacing(state: TableState, operation: Operation) -> None:
+    if operation.replaces and is_non_blocking(state.properties):
+        raise ConfigError(
+            f"{state.store.uri} is non-blocking: the ids of its file groups are fixed, and one that was replaced could "
+            f"not be used again. Delete the rows instead, or make a table without non_blocking and copy the rows."
+        )
 
 
 def _check_partitions(partitions: Sequence[str], known: Iterable[str]) -> None:

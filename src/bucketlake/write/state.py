@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pyarrow as pa
 
-from bucketlake.config import TableType
+from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import Index
 from bucketlake.keygen import KeyGenerator
@@ -28,6 +28,12 @@ from bucketlake.timeline import Action
 
 NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
 """A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
+
+NON_BLOCKING = "bucketlake.non.blocking"
+"""A table property: writers that open a bucket at the same time may both commit.
+
+Every writer knows the id of a bucket's file group beforehand, and the first one, too, writes a log.
+"""
 
 TASKS_PER_CORE = 2
 TASK_BYTES = 256 << 20
@@ -87,7 +93,15 @@ class WriteState:
     log_format: LogFormat
     allows_null_elements: bool
     appends: bool = False
-    """Whether rows of a file group may be with several tasks: then each has logs of its own, and no base files."""
+    """Whether several tasks, or writers, may have rows of one file group: each has its own logs, and no base files."""
+    fixed_ids: bool = False
+    """Whether a new file group's id follows from its bucket alone."""
+    retired: frozenset[tuple[str, str]] = frozenset()
+    """File groups, by partition and id, that were replaced: their ids are not used again."""
+    only: frozenset[tuple[str, str]] | None = None
+    """The groups, by partition and prefix, that are to be written; None for all. Rows of others are passed over."""
+    stale: Mapping[str, str] = field(default_factory=dict)
+    """Path -> version of the files of an earlier run of this write, which give way to those of this one."""
     log_version: int = 1
     """In the names of log files; where a write appends, the number of the task, from 1."""
 
@@ -110,6 +124,7 @@ def plan_write(
     """Decide everything about a write but its rows. `files` are those of the partitions it may touch."""
     properties = state.properties
     groups = {} if operation.replaces else groups_of(state, index, files)
+    non_blocking = is_non_blocking(properties)
     tasks, places = place_groups(groups, cores)
     return WriteState(
         store=state.store,
@@ -132,8 +147,20 @@ def plan_write(
         tasks=tasks,
         places=places,
         log_format=log_format,
-        allows_null_elements=properties.raw.get(NULL_ELEMENTS_ALLOWED, "").strip().lower() == "true",
+        allows_null_elements=_is_set(properties, NULL_ELEMENTS_ALLOWED),
+        appends=non_blocking and operation is Operation.UPSERT,
+        fixed_ids=non_blocking,
+        retired=frozenset(view_for(state, ()).replaced) if non_blocking else frozenset(),
     )
+
+
+def is_non_blocking(properties: TableProperties) -> bool:
+    """Tell whether writers that open a bucket at the same time may both commit."""
+    return _is_set(properties, NON_BLOCKING)
+
+
+def _is_set(properties: TableProperties, key: str) -> bool:
+    return properties.raw.get(key, "").strip().lower() == "true"
 
 
 def groups_of(

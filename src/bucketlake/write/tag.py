@@ -25,6 +25,7 @@ from bucketlake.schema import key_hashes
 from bucketlake.write.state import Operation, WriteState
 
 GROUP_BITS = 48
+PASSED_OVER = -1
 NULL_FLAG_PREFIX = "is_null:"
 """Beside the key columns a task is told which rows lack a value that the table requires."""
 
@@ -57,7 +58,9 @@ def _codes(path: str, record_keys: pa.Array, state: WriteState) -> npt.NDArray[n
 
 
 def code_of(partition: str, prefix: str, state: WriteState) -> int:
-    """Return the code of a file group's rows."""
+    """Return the code of a file group's rows; `PASSED_OVER` if they are not to be written."""
+    if state.only is not None and (partition, prefix) not in state.only:
+        return PASSED_OVER
     task = state.places.get((partition, prefix))
     if task is None:
         # The buckets of a partition go to different tasks: a partition may hold most of the rows.

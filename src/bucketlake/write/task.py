@@ -31,6 +31,7 @@ from bucketlake.layout.names import (
     WRITE_TOKEN,
     BaseFileName,
     LogFileName,
+    fixed_file_id,
     marker_path,
     new_file_id,
     partition_metadata_path,
@@ -106,7 +107,7 @@ def write_group(group: _Group, state: WriteState) -> GroupWritten:
     if present is None:
         if state.operation is Operation.DELETE:
             return _report(group, group.prefix)
-        file_id = new_file_id(group.prefix, partition=group.partition, instant=state.instant)
+        file_id = _new_file_id(group, state)
     else:
         file_id = present.file_id
     winners = fold_logs([_new_versions(group, file_id, state)], state.rules, state.file_schema)
@@ -115,6 +116,13 @@ def write_group(group: _Group, state: WriteState) -> GroupWritten:
     if state.is_copy_on_write:
         return _write_base(group, file_id, present, winners, state)
     return _write_log(group, file_id, winners, state)
+
+
+def _new_file_id(group: _Group, state: WriteState) -> str:
+    fixed = fixed_file_id(group.prefix)
+    if state.fixed_ids and (group.partition, fixed) not in state.retired:
+        return fixed
+    return new_file_id(group.prefix, partition=group.partition, instant=state.instant)
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -204,7 +212,8 @@ def _write_base(
         for batch in merge.over(base):
             writer.write(named_in(batch, name))
         facts = writer.finish({})
-        if old is not None and not (merge.inserted or merge.updated or merge.deleted):
+        is_idle = old is not None and not (merge.inserted or merge.updated or merge.deleted)
+        if is_idle and path not in state.stale:
             return _report(group, file_id, outdated=merge.outdated)
         size = _put(path, spill.content, facts, "CREATE" if old is None else "MERGE", group.partition, state)
     return _report(
@@ -278,7 +287,8 @@ def _put(
     if partition not in state.partitions:
         metadata = render_partition_metadata(state.instant, partition_depth(partition))
         store.put_new(partition_metadata_path(partition), metadata)
-    if not store.put_new(path, data):
+    stale = state.stale.get(path)
+    if not (store.put_new(path, data) if stale is None else store.replace_if(path, data, stale)):
         found = _facts_of(path, state)
         if (found.rows, found.key_hash_sum) != (facts.rows, facts.key_hash_sum):
             raise ConfigError(

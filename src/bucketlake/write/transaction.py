@@ -8,8 +8,8 @@ Readers see nothing of a write before the file T_C.<action>, and all of it after
 is rolled back by the next; cut off after it, it is published by the next.
 
 Several writers may be at it at once. Nobody waits while rows are written; under the table's lock, a write looks at
-what others have completed since it began, and commits if none of them touched what it touched. Otherwise it is
-aborted, and may be run again on what there is then.
+what others have completed since it began, and commits if none of them touched what it touched. Otherwise it may write
+the file groups that are concerned once more, on what there is then (`rebase`), or is aborted and run again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ from bucketlake.timeline import (
     write_requested,
 )
 from bucketlake.write.claims import Claim, Outcome, forget_old, list_claims, take
-from bucketlake.write.conflicts import Footprint, find_conflict, footprint_of
+from bucketlake.write.clock_skew import check_clock
+from bucketlake.write.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
 from bucketlake.write.heartbeat import (
     Heartbeat,
     is_alive,
@@ -74,6 +75,7 @@ __all__ = [
     "begin",
     "check_writable",
     "complete",
+    "rebase",
     "refuse_live_writers",
 ]
 
@@ -109,7 +111,9 @@ def begin(
     before = load_state(store)
     _check(before, check)
     properties = before.properties
-    clock = clock or process_clock(properties.timeline_timezone)
+    if clock is None:
+        check_clock(store)
+        clock = process_clock(properties.timeline_timezone)
     recover(store, properties, clock=clock)
     action = action_of(operation, properties.table_type)
     instant = _announce(store, properties, action, clock)
@@ -130,10 +134,33 @@ def begin(
     except BaseException:
         abort(begun)
         raise
+    return replace(begun, properties=state.properties, seen=_seen(state)), state
+
+
+def rebase(
+    transaction: Transaction, metadata: CommitMetadata
+) -> tuple[Transaction, TableState, frozenset[Group]] | None:
+    """Take in what others have completed since a write began, after it was refused for that.
+
+    Returns the write as it builds on that, the table, and the file groups, by partition and bucket, that must be
+    written again before it can be completed; None if all of it must be run again.
+    """
+    state = load_state(transaction.store)
+    _check(state, None)
+    _refuse_movers(state)
+    _refuse_undone(transaction, state.timeline)
+    conflict = _conflict(transaction, footprint_of(metadata), state.timeline)
+    if conflict is not None and not conflict.stale:
+        return None
+    stale = conflict.stale if conflict is not None else frozenset()
+    return replace(transaction, seen=_seen(state)), state, stale
+
+
+def _seen(state: TableState) -> frozenset[str]:
     seen = {i.requested for i in state.timeline.completed()}
     # A compaction that was planned before may complete beside us: it leaves room for our log files.
     seen |= {i.requested for i in state.timeline.pending(Action.COMPACTION, Action.LOG_COMPACTION)}
-    return replace(begun, properties=state.properties, seen=frozenset(seen)), state
+    return frozenset(seen)
 
 
 def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> str:
@@ -285,18 +312,34 @@ def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timel
     pending = {i.requested for i in timeline.pending(transaction.action)}
     if transaction.instant not in pending:
         raise _taken_for_dead(transaction)
-    missed = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
+    _refuse_undone(transaction, timeline)
+    conflict = _conflict(transaction, ours, timeline)
+    if conflict is not None:
+        error = _overtaken(transaction, conflict.name)
+        error.is_partial = bool(conflict.stale)
+        raise error
+
+
+def _conflict(transaction: Transaction, ours: Footprint, timeline: Timeline) -> Conflict | None:
+    """Look for others who have completed since we began, and were in our way."""
     others = (
-        (f"{i.action} of {i.requested}", footprint_of(read_commit_metadata(transaction.store, i)))
-        for i in missed
+        Other(
+            f"{i.action} of {i.requested}",
+            footprint_of(read_commit_metadata(transaction.store, i)),
+            is_earlier=i.requested < transaction.instant,
+        )
+        for i in timeline.completed(*TRANSACTIONS)
+        if i.requested not in transaction.seen
     )
     properties = transaction.properties
     rows_say_order = properties.merge_mode is MergeMode.EVENT_TIME_ORDERING and bool(
         properties.ordering_fields
     )
-    conflict = find_conflict(ours, others, logs_commute=rows_say_order)
-    if conflict is not None:
-        raise _overtaken(transaction, conflict)
+    return find_conflict(ours, others, logs_commute=rows_say_order)
+
+
+def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:
+    """Refuse to build on what was taken back meanwhile, or on buckets that were changed."""
     for restore in timeline.completed(Action.RESTORE):
         if restore.requested not in transaction.seen:
             raise _overtaken(transaction, f"restore of {restore.requested}")
@@ -307,7 +350,7 @@ def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timel
             undone = set(read_rollback_metadata(transaction.store, rollback).rolled_back)
             if undone & transaction.seen:
                 raise _overtaken(transaction, f"rollback of {', '.join(sorted(undone))}")
-    if _layout_of(properties) != _layout_of(load_properties(transaction.store)):
+    if _layout_of(transaction.properties) != _layout_of(load_properties(transaction.store)):
         raise _overtaken(transaction, "change of hoodie.properties")
 
 
@@ -356,14 +399,14 @@ def _under_way(other: Instant) -> ConcurrentWriteError:
     )
 
 
-def _taken_for_dead(transaction: Transaction) -> ConflictError:
+def _taken_for_dead(transaction: Transaction) -> CommitConflictError:
     return CommitConflictError(
         f"the {_word(transaction)} of {transaction.instant} cannot commit: somebody has taken it for dead and "
         f"rolled it back. Nothing of it is visible. Run it again; if its process slept for minutes, find out why."
     )
 
 
-def _overtaken(transaction: Transaction, other: str) -> ConflictError:
+def _overtaken(transaction: Transaction, other: str) -> CommitConflictError:
     return CommitConflictError(
         f"the {_word(transaction)} of {transaction.instant} cannot commit: the {other} came in between, and was "
         f"built on the same state of the table. Nothing of ours is visible. Run it again."

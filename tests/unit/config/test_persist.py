@@ -147,7 +147,7 @@ def test_hudi_cut_off_in_an_update_is_recovered_even_if_we_are_cut_off_too(
 class _Meddling(FaultyStore):
     """Somebody else changes the file right before we replace it."""
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         self.inner.put(path, self.inner.read(path) + b"other=writer\n")
         return super().replace_if(path, data, version)
 

@@ -45,7 +45,7 @@ class CountingStore:
     def put_new(self, path: str, data: bytes | Path) -> bool:
         return self.inner.put_new(path, data)
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         return self.inner.replace_if(path, data, version)
 
     def delete(self, path: str) -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
-from bucketlake.errors import CommitConflictError
+from bucketlake.errors import CommitConflictError, ConfigError, ProofError
+from bucketlake.services.compaction import compact_table
+from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata, WriteStat
-from bucketlake.write import ArrowRows, Operation
-from bucketlake.write.conflicts import Footprint, find_conflict, footprint_of
+from bucketlake.write import (
+    ArrowRows,
+    CommitSummary,
+    Operation,
+    WriteOptions,
+    append_rows,
+    begin_append,
+    complete_append,
+)
+from bucketlake.write.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
 from bucketlake.write.job import run_write
 from bucketlake.write.state import WriteState
 from bucketlake.write.task import GroupWritten
@@ -69,8 +80,41 @@ def a_stat(partition: str, file_id: str, *, is_log: bool) -> WriteStat:
 )
 def test_who_is_in_whose_way(ours: Footprint, other: Footprint, by_rows: bool, by_commit: bool) -> None:
     for left, right in ((ours, other), (other, ours)):
-        assert (find_conflict(left, [("x", right)], logs_commute=True) == "x") is by_rows
-        assert (find_conflict(left, [("x", right)], logs_commute=False) == "x") is by_commit
+        expected = Conflict("x")
+        assert find_conflict(left, [Other("x", right)], logs_commute=True) == (expected if by_rows else None)
+        assert find_conflict(left, [Other("x", right)], logs_commute=False) == (
+            expected if by_commit else None
+        )
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "stale"),
+    [
+        (Footprint(rewritten=frozenset({A, B})), Footprint(rewritten=frozenset({A})), {A}),
+        (Footprint(rewritten=frozenset({A})), Footprint(rewritten=frozenset({B})), None),
+        (Footprint(appended=frozenset({A})), Footprint(appended=frozenset({A})), None),
+        (Footprint(appended=frozenset({A}), is_delete=True), Footprint(appended=frozenset({A})), None),
+        (Footprint(appended=frozenset({A})), Footprint(rewritten=frozenset({A})), set()),
+        (Footprint(rewritten=frozenset({A})), Footprint(replaced_partitions=frozenset({"dt=1"})), set()),
+        (Footprint(schema=SCHEMA), Footprint(schema=SCHEMA.remove(3)), set()),
+    ],
+)
+def test_of_two_the_one_begun_later_may_keep_what_is_not_stale(
+    ours: Footprint, other: Footprint, stale: set[tuple[str, str]] | None
+) -> None:
+    expected = None if stale is None else Conflict("x", frozenset(stale))
+    for logs_commute in (True, False):
+        assert (
+            find_conflict(ours, [Other("x", other, is_earlier=True)], logs_commute=logs_commute) == expected
+        )
+    mixed = [Other("x", other, is_earlier=True), Other("y", Footprint(is_whole_table=True))]
+    assert find_conflict(ours, mixed, logs_commute=True) in (Conflict("x"), Conflict("y"))
+
+
+def test_a_delete_does_not_commute() -> None:
+    delete, upsert = Footprint(appended=frozenset({A}), is_delete=True), Footprint(appended=frozenset({A}))
+    assert find_conflict(delete, [Other("x", upsert)], logs_commute=True) == Conflict("x")
+    assert find_conflict(upsert, [Other("x", delete)], logs_commute=True) == Conflict("x")
 
 
 def test_a_footprint_knows_groups_by_their_bucket() -> None:
@@ -83,7 +127,11 @@ def test_a_footprint_knows_groups_by_their_bucket() -> None:
             ),
         )
     )
-    assert first == Footprint(frozenset({("p", "00000001")}), frozenset({("p", "00000002")}))
+    assert first == Footprint(
+        frozenset({("p", "00000001")}),
+        frozenset({("p", "00000002")}),
+        log_ids=frozenset({("p", "00000002-159a-4953-a3c4-b777b847ae7f-0")}),
+    )
     replacing = CommitMetadata(
         operation="INSERT_OVERWRITE", write_stats=(), replaced={"p": ("00000007-aaaa-0",), "q": ("x",)}
     )
@@ -138,6 +186,115 @@ def test_a_write_that_was_overtaken_in_its_bucket_is_run_again(table_type: str, 
     assert rows.runs == 2
     assert rows_in(table) == [("a", "x", 1, 1), ("b", "x", 1, 1), ("c", "x", 1, 2)]
     assert len(table.layout().partitions) == 1
+
+
+class Slow(ArrowRows):
+    """Rows whose tasks are done, but wait for a signal."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        super().__init__(rows)
+        self.has_begun, self.may_end = Event(), Event()
+
+    def run(self, plan: WriteState) -> tuple[object, tuple[GroupWritten, ...]]:  # type: ignore[override] # as ours
+        done = super().run(plan)
+        self.has_begun.set()
+        assert self.may_end.wait(30)
+        return done
+
+
+class LetsPass(ArrowRows):
+    """Rows whose tasks, when done, let another write commit that was begun before."""
+
+    def __init__(self, rows: pa.Table, before: Slow, thread: Future[CommitSummary]) -> None:
+        super().__init__(rows)
+        self.plans: list[WriteState] = []
+        self._before, self._thread = before, thread
+
+    def run(self, plan: WriteState) -> tuple[object, tuple[GroupWritten, ...]]:  # type: ignore[override] # as ours
+        done = super().run(plan)
+        self.plans.append(plan)
+        self._before.may_end.set()
+        self._thread.result(30)
+        return done
+
+
+def overtake(
+    table: Table, earlier: pa.Table, later: pa.Table, operation: Operation = Operation.UPSERT
+) -> tuple[LetsPass, CommitSummary]:
+    """Begin `earlier`, begin `later`, commit the one and then the other."""
+    slow = Slow(earlier)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(run_write, slow, table.store, Operation.UPSERT)
+        assert slow.has_begun.wait(30)
+        rows = LetsPass(later, slow, first)
+        summary = run_write(rows, table.store, operation)
+    return rows, summary
+
+
+@pytest.mark.shows("X2")
+def test_only_the_file_groups_that_were_in_the_way_are_written_again() -> None:
+    table = a_table("partly")
+    table.upsert(rows_of(("a", "x", 1, 0), ("a", "y", 1, 0), ("b", "x", 1, 0)))
+    rows, summary = overtake(
+        table,
+        rows_of(("a", "x", 5, 5), ("c", "x", 5, 5)),
+        rows_of(("a", "x", 2, 2), ("a", "y", 2, 2), ("b", "x", 2, 2)),
+    )
+    assert [plan.only for plan in rows.plans] == [None, {("x", "00000000")}]
+    assert {plan.instant for plan in rows.plans} == {summary.instant}
+    assert rows_in(table) == [("a", "x", 5, 5), ("a", "y", 2, 2), ("b", "x", 2, 2), ("c", "x", 5, 5)]
+    assert summary.updated == 2  # "a" in "x" was outdated by then
+    check_invariants(table)
+
+
+def test_rows_that_have_all_become_outdated_still_replace_their_file() -> None:
+    table = a_table("idle")
+    table.upsert(rows_of(("a", "x", 1, 0)))
+    rows, summary = overtake(table, rows_of(("a", "x", 5, 5)), rows_of(("a", "x", 2, 2)))
+    assert len(rows.plans) == 2
+    assert rows_in(table) == [("a", "x", 5, 5)]
+    assert summary.outdated == 1
+    check_invariants(table)
+
+
+@pytest.mark.parametrize("operation", [Operation.UPSERT, Operation.DELETE])
+def test_logs_begun_and_committed_in_one_order_are_not_in_each_others_way(operation: Operation) -> None:
+    table = a_table(f"in-order-{operation}", table_type="MERGE_ON_READ", ordering=())
+    table.upsert(rows_of(("a", "x", 1, 0)))
+    later = rows_of(("a", "x", 1, 2))
+    rows, _ = overtake(table, rows_of(("a", "x", 1, 1), ("b", "x", 1, 1)), later, operation)
+    assert len(rows.plans) == 1
+    kept = [] if operation is Operation.DELETE else [("a", "x", 1, 2)]
+    assert rows_in(table) == [*kept, ("b", "x", 1, 1)]
+
+
+def test_two_that_open_a_bucket_at_once_leave_it_one_file_group() -> None:
+    table = a_table("opened-twice")
+    rows, summary = overtake(table, rows_of(("a", "x", 1, 1)), rows_of(("b", "x", 1, 2), ("b", "y", 1, 2)))
+    assert [plan.only for plan in rows.plans] == [None, None]
+    assert rows.plans[0].instant != summary.instant
+    assert rows_in(table) == [("a", "x", 1, 1), ("b", "x", 1, 2), ("b", "y", 1, 2)]
+    check_invariants(table)
+
+
+@pytest.mark.parametrize("second", [(("b", "x", 2, 2),), (("a", "y", 2, 2),), ()])
+def test_rows_that_change_between_two_runs_are_noticed(second: tuple[tuple[str, str, int, int], ...]) -> None:
+    table = a_table("changing-" + "-".join(row[0] + row[1] for row in second))
+    table.upsert(rows_of(("a", "x", 1, 0)))
+    slow = Slow(rows_of(("a", "x", 5, 5)))
+
+    class Changing(LetsPass):
+        def run(self, plan: WriteState) -> tuple[object, tuple[GroupWritten, ...]]:
+            done = super().run(plan)
+            self._rows = rows_of(*second)
+            return done
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(run_write, slow, table.store, Operation.UPSERT)
+        assert slow.has_begun.wait(30)
+        with pytest.raises(ProofError, match="got other rows the second time"):
+            run_write(Changing(rows_of(("a", "x", 2, 2)), slow, first), table.store, Operation.UPSERT)
+    assert rows_in(table) == [("a", "x", 5, 5)]
 
 
 def test_writes_to_different_buckets_do_not_meet() -> None:
@@ -200,3 +357,77 @@ def test_many_writers_lose_nothing(kind: str, table_type: str, tmp_path: Path) -
     found = rows_in(Table.open(path))
     assert len(found) == 4 * 5 * 4 + 1
     assert ("shared", "d0", 43, 3) in found
+
+
+def test_two_appends_that_open_a_bucket_at_once_leave_it_one_file_group() -> None:
+    table = a_table("appended-twice", table_type="MERGE_ON_READ")
+    first, second = (begin_append(table.store, SCHEMA, WriteOptions()) for _ in range(2))
+    done = append_rows(first, rows_of(("a", "x", 1, 1)), task=0)
+    late = append_rows(second, rows_of(("b", "x", 1, 2)), task=0)
+    complete_append(first, [done])
+    with pytest.raises(CommitConflictError, match="came in between"):
+        complete_append(second, [late])
+    assert rows_in(table) == [("a", "x", 1, 1)]
+    check_invariants(table)
+
+
+def a_non_blocking_table(name: str) -> Table:
+    return create_table(
+        None,
+        f"memory://{name}",
+        SCHEMA,
+        key="id",
+        partition="dt",
+        ordering="ts",
+        buckets=1,
+        table_type="MERGE_ON_READ",
+        non_blocking=True,
+    )
+
+
+@pytest.mark.shows("X2")
+def test_writers_of_a_non_blocking_table_may_both_open_a_bucket() -> None:
+    table = a_non_blocking_table("non-blocking")
+    rows = Overtaken(
+        rows_of(("a", "x", 1, 1), ("b", "x", 1, 1)), table, rows_of(("a", "x", 2, 2), ("c", "x", 2, 2))
+    )
+    run_write(rows, table.store, Operation.UPSERT)
+    assert rows.runs == 1
+    assert rows_in(table) == [("a", "x", 2, 2), ("b", "x", 1, 1), ("c", "x", 2, 2)]
+    ids = {row["_hoodie_file_name"].partition("_")[0] for row in table.to_arrow().to_pylist()}
+    assert ids == {"00000000-0000-0000-0000-000000000000-0"}
+    check_invariants(table)
+
+
+def test_a_non_blocking_table_is_loaded_compacted_and_written_on() -> None:
+    table = a_non_blocking_table("non-blocking-life")
+    table.bulk_insert(rows_of(("a", "x", 1, 1), ("b", "y", 1, 1)))
+    table.upsert(rows_of(("a", "x", 2, 2), ("c", "z", 2, 2)))
+    compact_table(table.store)
+    table.upsert(rows_of(("a", "x", 3, 3), ("c", "z", 1, 1)))
+    assert rows_in(table) == [("a", "x", 3, 3), ("b", "y", 1, 1), ("c", "z", 2, 2)]
+    check_invariants(table)
+
+
+def test_what_a_non_blocking_table_cannot_be_or_do_is_refused() -> None:
+    table = a_non_blocking_table("non-blocking-refusals")
+    table.upsert(rows_of(("a", "x", 1, 1)))
+    for act in (
+        lambda: table.overwrite(rows_of(("a", "x", 1, 1))),
+        lambda: table.overwrite(rows_of(("a", "x", 1, 1)), whole_table=True),
+        lambda: table.delete_partitions("x"),
+    ):
+        with pytest.raises(ConfigError, match="non-blocking"):
+            act()
+    assert len(table.timeline()) == 1
+    for kind, ordering in (("COPY_ON_WRITE", "ts"), ("MERGE_ON_READ", ())):
+        with pytest.raises(ConfigError, match="must be merge-on-read and have ordering columns"):
+            create_table(
+                None,
+                f"memory://none-{kind}",
+                SCHEMA,
+                key="id",
+                ordering=ordering,
+                table_type=kind,
+                non_blocking=True,
+            )
