@@ -1,10 +1,11 @@
-"""A frame to be written: tagged, shuffled, and handed to the writing tasks.
+"""A frame to be written: packed by file group, shuffled, and handed to the writing tasks.
 
-    frame ── tag ──> task and key hash of every row       key columns only cross to Python
-          ── shuffle ──> rows of a file group in one task, in one run
+    frame ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
+          ── shuffle ──> pieces of a file group in one task, in one run
           ── write_groups ──> one file per file group, one report each
 
-The frame is evaluated once, and its rows are held nowhere whole.
+The frame is evaluated once, and its rows are held nowhere whole. They cross from rows to columns once, on their way
+to the tagger; from there on Spark moves pieces, and a piece costs it what a row does.
 """
 
 from __future__ import annotations
@@ -15,35 +16,47 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
 from bucketlake import errors
-from bucketlake.schema import META_COLUMNS
 from bucketlake.spark.progress import watched
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.spark.worker import settle_worker
 from bucketlake.write import (
     CODE_COLUMN,
     GROUP_BITS,
-    NULL_FLAG_PREFIX,
-    PASSED_OVER,
     GroupWritten,
     KeySum,
-    Operation,
     WriteState,
-    columns_without_null,
-    key_columns,
+    columns_to_write,
     received_sum,
-    tag,
+    sort_by_code,
     write_groups,
 )
 
-_TAG = "_bucketlake_tag"
+CHUNK_BYTES = 32 << 20
+"""Rows are tagged and sorted so many bytes at a time."""
+PIECE_BYTES = 128 << 10
+BATCH_ROWS = 1_000
+"""Rows, or pieces, that are sent to a task at once."""
+
+_BY_ROWS = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+}
+# What sessions had before; several writes of one session may be under way.
+_settings: dict[int, tuple[int, dict[str, str | None]]] = {}
+_settings_guard = Lock()
+
+_PIECE = "code BIGINT, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
 _OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
 
 
@@ -64,28 +77,130 @@ class FrameRows:
             return self._frame.select(*(F.col(quoted(name)) for name in columns)).distinct().toArrow()
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-        tagged = _tagged(self._frame, self.schema, plan)
-        if plan.only is not None:
-            tagged = tagged.where(F.col(f"{_TAG}.code") != PASSED_OVER)
-        columns = [F.col(quoted(name)) for name in tagged.columns if name != _TAG]
+        pieces = _packed(self._frame, plan)
         observation = Observation()
         together = (
-            tagged.observe(observation, *_sums())
-            .select(*columns, F.col(f"{_TAG}.code").alias(CODE_COLUMN))
-            .repartitionById(plan.tasks, F.shiftright(F.col(CODE_COLUMN), GROUP_BITS).cast("int"))
-            .sortWithinPartitions(CODE_COLUMN)
+            pieces.observe(observation, *_sums())
+            .select("code", "data")
+            .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
+            .sortWithinPartitions("code")
         )
         session = self._frame.sparkSession
-        with own_errors(), watched(session, plan.operation.lower(), show=self._progress):
-            reports = together.mapInArrow(partial(_write_rows, state=plan), "report STRING").collect()
+        watch = watched(session, plan.operation.lower(), show=self._progress)
+        with own_errors(), _batches_by_rows(session), watch:
+            reports = together.mapInArrow(partial(_write_pieces, state=plan), "report STRING").collect()
             written = tuple(GroupWritten(**json.loads(report[0])) for report in reports)
-            sent = _key_sum(observation.get)
+            # Spark drops an observation with the plan of a frame that it knows to be empty.
+            sent = _key_sum(observation.get) if written else None
             if sent != received_sum(written):
                 # A task that ran again, because an executor was lost, was observed twice: count anew, and exactly.
-                counted = tagged.agg(*_sums()).first()
+                counted = pieces.agg(*_sums()).first()
                 assert counted is not None
                 sent = _key_sum(counted.asDict())
         return sent, written
+
+
+def _packed(frame: DataFrame, plan: WriteState) -> DataFrame:
+    """Turn rows into pieces."""
+    columns = [F.col(quoted(name)) for name in columns_to_write(frame.columns, plan)]
+    # Tagging needs no file groups, and they are most of what there is to send.
+    for_tags = replace(plan, groups={}, partitions=frozenset())
+    return frame.select(*columns).mapInArrow(partial(_pack_rows, state=for_tags), _PIECE)
+
+
+def _pack_rows(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
+    settle_worker()
+    pending: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        pending.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes > CHUNK_BYTES:
+            yield pack(pa.Table.from_batches(pending), state)
+            pending, size_bytes = [], 0
+    if pending:
+        yield pack(pa.Table.from_batches(pending), state)
+
+
+def pack(rows: pa.Table, state: WriteState, *, piece_bytes: int = PIECE_BYTES) -> pa.RecordBatch:
+    """Cut rows into pieces of one file group each."""
+    tagged = sort_by_code(rows, state)
+    count = len(tagged.codes)
+    rows_at_once = max(1, piece_bytes * count // max(1, tagged.rows.nbytes))
+    changes = np.flatnonzero(tagged.codes[1:] != tagged.codes[:-1]) + 1
+    starts: list[int] = []
+    for start, stop in pairwise([0, *changes.tolist(), count]):
+        starts += range(start, stop, rows_at_once)
+    stops = [*starts[1:], count]
+    high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)
+    pieces = [
+        _bytes_of(tagged.rows.slice(start, stop - start)) for start, stop in zip(starts, stops, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(tagged.codes[starts]),
+            pa.array(np.subtract(stops, starts, dtype=np.int64)),
+            pa.array(np.add.reduceat(high, starts).astype(np.int64) if starts else [], pa.int64()),
+            pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
+            pa.array(pieces, pa.binary()),
+        ],
+        names=["code", "rows", "high", "low", "data"],
+    )
+
+
+def _bytes_of(rows: pa.RecordBatch) -> memoryview:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return memoryview(sink.getvalue())
+
+
+def _write_pieces(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
+    settle_worker()
+    for group in write_groups(unpack(batches), state):
+        yield pa.RecordBatch.from_pydict({"report": [json.dumps(group.as_dict())]})
+
+
+def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Turn pieces back into rows, each with its code."""
+    for batch in batches:
+        for code, piece in zip(batch.column("code"), batch.column("data"), strict=True):
+            for rows in pa.ipc.open_stream(piece.as_buffer()):
+                yield rows.append_column(CODE_COLUMN, pa.repeat(code, rows.num_rows))
+
+
+@contextmanager
+def _batches_by_rows(session: SparkSession) -> Iterator[None]:
+    """Let Spark cut batches by rows alone: it weighs every row otherwise, which costs more than to convert it.
+
+    Few rows make a batch then, so that wide ones stay within bounds, and pieces, which have a size of their own.
+    """
+    with _settings_guard:
+        users, before = _settings.get(
+            id(session), (0, {name: session.conf.get(name, None) for name in _BY_ROWS})
+        )
+        _settings[id(session)] = users + 1, before
+        for name, value in _BY_ROWS.items():
+            session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        with _settings_guard:
+            users, before = _settings.pop(id(session))
+            if users > 1:
+                _settings[id(session)] = users - 1, before
+            else:
+                _restore(session, before)
+
+
+def _restore(session: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
 
 
 def cores_of(session: SparkSession) -> int:
@@ -96,42 +211,9 @@ def cores_of(session: SparkSession) -> int:
         return min(int(session.conf.get("spark.sql.shuffle.partitions", None) or 8), 16)
 
 
-def _tagged(frame: DataFrame, schema: pa.Schema, plan: WriteState) -> DataFrame:
-    """Add the tag to every row; only what keys are made from crosses to Python."""
-    key_names = list(dict.fromkeys(name.partition(".")[0] for name in key_columns(plan.keys)))
-    kept = [name for name in frame.columns if name not in META_COLUMNS]
-    if plan.operation is Operation.DELETE:
-        kept = key_names
-    flags = [
-        F.col(quoted(name) if name in schema.names else name).isNull().alias(NULL_FLAG_PREFIX + name)
-        for name in columns_without_null(schema, plan)
-    ]
-    # Tagging needs no file groups, and they are most of what there is to send.
-    for_tags = replace(plan, groups={}, partitions=frozenset())
-
-    def tag_keys(columns: pa.Array) -> pa.Array:
-        settle_worker()
-        return tag(columns, for_tags)
-
-    tagger = F.arrow_udf(tag_keys, "code BIGINT, key_hash BIGINT")  # type: ignore[attr-defined] # not in its stubs
-    keys = F.struct(*(F.col(quoted(name)) for name in key_names), *flags)
-    return frame.select(*(F.col(quoted(name)) for name in kept)).withColumn(_TAG, tagger(keys))
-
-
-def _write_rows(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    for group in write_groups(batches, state):
-        yield pa.RecordBatch.from_pydict({"report": [json.dumps(group.as_dict())]})
-
-
 def _sums() -> list[Column]:
     """The rows, and the sum of their keys' hashes in two halves: Spark refuses a sum of longs that overflows."""
-    key_hash = F.col(f"{_TAG}.key_hash")
-    return [
-        F.count(F.lit(1)).alias("rows"),
-        F.sum(F.shiftrightunsigned(key_hash, 32)).alias("high"),
-        F.sum(key_hash.bitwiseAND(0xFFFFFFFF)).alias("low"),
-    ]
+    return [F.sum(name).alias(name) for name in ("rows", "high", "low")]
 
 
 def _key_sum(sums: Mapping[str, Any]) -> KeySum:

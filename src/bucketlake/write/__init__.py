@@ -13,14 +13,7 @@ from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create
 from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
 from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, Operation, WriteState, plan_write
-from bucketlake.write.tag import (
-    GROUP_BITS,
-    NULL_FLAG_PREFIX,
-    PASSED_OVER,
-    columns_without_null,
-    key_columns,
-    tag,
-)
+from bucketlake.write.tag import GROUP_BITS, columns_to_write, key_columns, sort_by_code
 from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
 
 __all__ = [
@@ -28,8 +21,6 @@ __all__ = [
     "CODE_COLUMN",
     "GROUP_BITS",
     "NULL_ELEMENTS_ALLOWED",
-    "NULL_FLAG_PREFIX",
-    "PASSED_OVER",
     "Append",
     "Appended",
     "ArrowRows",
@@ -46,7 +37,7 @@ __all__ = [
     "append_rows",
     "begin_append",
     "check_proof",
-    "columns_without_null",
+    "columns_to_write",
     "complete_append",
     "create",
     "key_columns",
@@ -54,6 +45,6 @@ __all__ = [
     "received_sum",
     "run_delete_partitions",
     "run_write",
-    "tag",
+    "sort_by_code",
     "write_groups",
 ]

@@ -17,7 +17,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError
 from bucketlake.keygen import KeyGenerator
@@ -33,7 +32,7 @@ from bucketlake.write.conflicts import Group
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.markers import marked_files
 from bucketlake.write.state import Operation, WriteState, is_non_blocking, plan_write, replaced_by
-from bucketlake.write.tag import PASSED_OVER, TAG_TYPE, flagged, key_columns, tag
+from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code
 from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
 from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
 
@@ -299,21 +298,12 @@ class ArrowRows:
         return self._rows.select(list(columns)).group_by(list(columns)).aggregate([])
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-        rows = self._rows.combine_chunks()
-        key_names = list(dict.fromkeys(name.partition(".")[0] for name in key_columns(plan.keys)))
-        if plan.operation is Operation.DELETE:
-            rows = rows.select(key_names)
-        if not rows.num_rows:
+        if not self._rows.num_rows:
             return KeySum(0, 0), ()
-        tags = tag(flagged(rows, key_names, plan).to_struct_array().combine_chunks(), plan)
-        if plan.only is not None:
-            chosen = pc.not_equal(tags.field("code"), PASSED_OVER)
-            rows, tags = rows.filter(chosen), tags.filter(chosen)
-        code, key_hash = (tags.field(column.name) for column in TAG_TYPE)
-        rows = rows.append_column(CODE_COLUMN, code)
-        ordered = rows.take(pa.array(np.argsort(code.to_numpy(), kind="stable")))
-        total = int(key_hash.to_numpy().view(np.uint64).sum(dtype=np.uint64))
-        return KeySum(rows.num_rows, total), tuple(write_groups(ordered.to_batches(), plan))
+        tagged = sort_by_code(self._rows.select(columns_to_write(self._rows.column_names, plan)), plan)
+        sent = KeySum(len(tagged.codes), int(tagged.hashes.sum(dtype=np.uint64)))
+        ordered = tagged.rows.append_column(CODE_COLUMN, pa.array(tagged.codes))
+        return sent, tuple(write_groups([ordered], plan))
 
 
 @dataclass(slots=True)
@@ -335,9 +325,16 @@ class _Stopwatch:
 def _aborted_on_failure(transaction: Transaction) -> Iterator[None]:
     """Take back what a failed write has left, then let the failure go on."""
     try:
-        yield
-    except BaseException:
-        abort(transaction)
+        try:
+            yield
+        except BaseException:
+            abort(transaction)
+            raise
+    except OSError as fault:
+        fault.add_note(
+            f"The write of {transaction.instant} ended there. Readers see all of it or nothing; what else it left, the "
+            f"next write takes away."
+        )
         raise
 
 

@@ -1,4 +1,4 @@
-"""Which task writes a row, and what its key sums up to. Key columns in, two numbers per row out.
+"""Which task writes a row, and what its key sums up to. Rows in, two numbers per row out.
 
     code      := task (15 bits) group (48 bits)
     group     := a hash of partition and bucket
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +22,16 @@ import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
-from bucketlake.schema import key_hashes
+from bucketlake.schema import META_COLUMNS, key_hashes
 from bucketlake.write.state import Operation, WriteState
 
 GROUP_BITS = 48
 PASSED_OVER = -1
-NULL_FLAG_PREFIX = "is_null:"
-"""Beside the key columns a task is told which rows lack a value that the table requires."""
-
-TAG_TYPE = pa.struct([pa.field("code", pa.int64()), pa.field("key_hash", pa.int64())])
 
 
-def tag(columns: pa.StructArray, state: WriteState) -> pa.StructArray:
-    """Return `TAG_TYPE` for every row; ConfigError for a row that can have no key, or no place."""
-    rows = pa.RecordBatch.from_struct_array(columns)
-    _check_required(rows)
+def tag(rows: pa.RecordBatch, state: WriteState) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+    """Return the code of every row, and the hash of its key; ConfigError for one that can have no key, or no place."""
+    _check_required(rows, state)
     _check_unhashed(rows, state)
     record_keys = state.keys.record_keys(rows)
     paths = state.keys.partition_paths(rows).dictionary_encode()
@@ -46,8 +42,39 @@ def tag(columns: pa.StructArray, state: WriteState) -> pa.StructArray:
             break
         chosen = np.flatnonzero(paths.indices.to_numpy() == number)
         codes[chosen] = _codes(path, record_keys.take(pa.array(chosen)), state)
-    hashes = key_hashes(record_keys).view(np.int64)
-    return pa.StructArray.from_arrays([pa.array(codes), pa.array(hashes)], fields=list(TAG_TYPE))
+    return codes, key_hashes(record_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """Rows in the order of their codes."""
+
+    rows: pa.RecordBatch
+    codes: npt.NDArray[np.int64]
+    hashes: npt.NDArray[np.uint64]
+    """Of their keys."""
+
+
+def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
+    """Tag rows, and bring those of a file group together; those that are passed over are gone."""
+    whole = rows.combine_chunks().to_batches()[0]
+    codes, hashes = tag(whole, state)
+    order = np.argsort(codes, kind="stable")
+    if state.only is not None:
+        order = order[codes[order] != PASSED_OVER]
+    return Tagged(whole.take(pa.array(order)), codes[order], hashes[order])
+
+
+def columns_to_write(names: Iterable[str], state: WriteState) -> list[str]:
+    """Choose the columns of the rows that a write needs: a delete needs their keys only."""
+    if state.operation is Operation.DELETE:
+        return tops_of(key_columns(state.keys))
+    return [name for name in names if name not in META_COLUMNS]
+
+
+def tops_of(names: Iterable[str]) -> list[str]:
+    """Name the columns that these, possibly inside structs, are in."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
 def _codes(path: str, record_keys: pa.Array, state: WriteState) -> npt.NDArray[np.int64]:
@@ -98,12 +125,11 @@ def nested_column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     return pc.struct_field(column, inner) if inner else column
 
 
-def _check_required(rows: pa.RecordBatch) -> None:
-    for name in rows.schema.names:
-        if name.startswith(NULL_FLAG_PREFIX) and pc.any(rows.column(name), min_count=0).as_py():
-            column = name.removeprefix(NULL_FLAG_PREFIX)
+def _check_required(rows: pa.RecordBatch, state: WriteState) -> None:
+    for name in columns_without_null(rows.schema, state):
+        if nested_column(rows, name).null_count:
             raise ConfigError(
-                f"column {column!r} is null in some rows, and the table needs a value there: it is required, or orders "
+                f"column {name!r} is null in some rows, and the table needs a value there: it is required, or orders "
                 f"the versions of a record. Fill the column, or drop the rows."
             )
 
@@ -119,11 +145,3 @@ def columns_without_null(schema: pa.Schema, plan: WriteState) -> tuple[str, ...]
     ordering = () if plan.rules.by_commit_time else plan.rules.ordering_fields
     certain = {column.name for column in schema if not column.nullable}
     return tuple(name for name in dict.fromkeys((*required, *ordering)) if name not in certain)
-
-
-def flagged(rows: pa.Table, key_names: Sequence[str], plan: WriteState) -> pa.Table:
-    """Return what `tag` is given for these rows: the key columns, and flags where a value must not be missing."""
-    columns = {name: rows.column(name) for name in key_names}
-    for name in columns_without_null(rows.schema, plan):
-        columns[NULL_FLAG_PREFIX + name] = pc.is_null(nested_column(rows, name))
-    return pa.table(columns)

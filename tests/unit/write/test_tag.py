@@ -17,8 +17,8 @@ from bucketlake.logfile import LogFormat
 from bucketlake.merge import MergeRules
 from bucketlake.schema import key_hashes
 from bucketlake.storage import MemoryStore
-from bucketlake.write import GROUP_BITS, NULL_FLAG_PREFIX, Operation, WriteState, tag
-from bucketlake.write.tag import code_of, columns_without_null, flagged, key_columns
+from bucketlake.write import GROUP_BITS, Operation, WriteState
+from bucketlake.write.tag import code_of, columns_without_null, tag
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
 
@@ -58,9 +58,7 @@ def a_plan(
 
 
 def tags_of(rows: pa.Table, plan: WriteState) -> tuple[np.ndarray, np.ndarray]:
-    tops = list(dict.fromkeys(name.partition(".")[0] for name in key_columns(plan.keys)))
-    found = tag(flagged(rows, tops, plan).to_struct_array().combine_chunks(), plan)
-    return found.field("code").to_numpy(), found.field("key_hash").to_numpy()
+    return tag(pa.RecordBatch.from_struct_array(rows.to_struct_array().combine_chunks()), plan)
 
 
 def rows_of(ids: list[str | None], days: list[str | None], **more: list[object]) -> pa.Table:
@@ -147,7 +145,6 @@ def test_columns_that_the_table_requires_are_asked_for_only_if_the_rows_may_lack
     assert columns_without_null(SCHEMA, plan) == ("v", "ts")
     assert columns_without_null(required, plan) == ("ts",)
     assert columns_without_null(SCHEMA, replace(plan, operation=Operation.DELETE)) == ()
-    assert NULL_FLAG_PREFIX + "v" in flagged(rows_of(["a"], ["x"]), ["id"], plan).column_names
 
 
 @pytest.mark.shows("S1")

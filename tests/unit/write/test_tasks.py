@@ -24,13 +24,12 @@ from bucketlake.write import (
     WriteState,
     check_proof,
     plan_write,
-    tag,
+    sort_by_code,
     write_groups,
 )
 from bucketlake.write.create import TableSpec, create
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.state import place_groups
-from bucketlake.write.tag import flagged
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
 INSTANT = "20240102030405678"
@@ -66,9 +65,9 @@ def rows_of(*rows: tuple[str, str, int, int]) -> pa.Table:
 
 
 def sorted_batches(rows: pa.Table, plan: WriteState, size: int = 3) -> list[pa.RecordBatch]:
-    tags = tag(flagged(rows, ["id", "dt"], plan).to_struct_array().combine_chunks(), plan)
-    rows = rows.append_column(CODE_COLUMN, tags.field("code"))
-    return rows.take(pa.array(np.argsort(tags.field("code")))).to_batches(max_chunksize=size)
+    tagged = sort_by_code(rows, plan)
+    coded = tagged.rows.append_column(CODE_COLUMN, pa.array(tagged.codes))
+    return pa.Table.from_batches([coded]).to_batches(max_chunksize=size)
 
 
 def many(count: int, *, ts: int = 1, v: int = 0) -> pa.Table:
