@@ -25,11 +25,13 @@ from bucketlake.errors import (
     UnsupportedError,
 )
 from bucketlake.read import Filter, Op
+from bucketlake.services import CompactionTrigger, Maintenance, Retention
 from bucketlake.table import Table, create_table
 
 __all__ = [
     "BucketlakeError",
     "CommitConflictError",
+    "CompactionTrigger",
     "ConcurrentWriteError",
     "ConfigError",
     "ConflictError",
@@ -38,9 +40,11 @@ __all__ = [
     "FilterError",
     "InstantError",
     "LayoutMismatchError",
+    "Maintenance",
     "NotATableError",
     "Op",
     "ProofError",
+    "Retention",
     "SchemaError",
     "Table",
     "TableExistsError",

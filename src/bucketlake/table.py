@@ -6,13 +6,15 @@ Each call sees the table as it is at that moment; a `Table` keeps no timeline.
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import pyarrow as pa
 
-from bucketlake import inspection
+from bucketlake import inspection, services
 from bucketlake import spark as on_spark
 from bucketlake.config import TableProperties, TableType, load_properties
 from bucketlake.errors import ConfigError
@@ -32,6 +34,30 @@ from bucketlake.read import (
     read_all,
     record_keys_of,
 )
+from bucketlake.services import (
+    ArchivePlan,
+    Cleaned,
+    CleanPlan,
+    Clustered,
+    Clustering,
+    ClusteringTrigger,
+    Compacted,
+    Compaction,
+    CompactionTrigger,
+    Done,
+    Due,
+    Maintenance,
+    Report,
+    RestoreOrder,
+    Retention,
+    RollbackOrder,
+    Savepoint,
+    Tasks,
+    here,
+)
+from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
+from bucketlake.services.clustering import due_clustering
+from bucketlake.services.maintenance import due_clean, due_compaction
 from bucketlake.spark import scan
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
@@ -49,6 +75,7 @@ from bucketlake.write import (
     run_delete_partitions,
     run_write,
 )
+from bucketlake.write.writable import check_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +101,33 @@ class WriteArguments(TypedDict, total=False):
     """How rows are stored in the logs of a merge-on-read table: `parquet`, or `avro`."""
     progress: bool | None
     """Whether to show a bar while Spark works; None: if standard error is a terminal."""
+    maintenance: Maintenance | None
+    """Services to run after the commit, by whoever wrote the rows. None of them can fail the write."""
+
+
+class CompactionArguments(TypedDict, total=False):
+    """Which file groups to compact; `CompactionTrigger` says what each means."""
+
+    delta_commits: int | None
+    log_ratio: float | None
+    hours: float | None
+
+
+class ClusteringArguments(TypedDict, total=False):
+    """Which file groups to cluster; `ClusteringTrigger` says what each means."""
+
+    min_bytes: int | None
+    max_bytes: int | None
+    hours: float | None
+    partitions: str | Sequence[str] | None
+
+
+class RetentionArguments(TypedDict, total=False):
+    """What a clean keeps; one of them is given."""
+
+    retain_commits: int | None
+    retain_hours: float | None
+    retain_versions: int | None
 
 
 def create_table(
@@ -268,9 +322,11 @@ class Table:
         found = self.get(rows_or_keys, partition=partition, columns=list(dict.fromkeys(columns)))
         return self._write(found, Operation.DELETE, **options)
 
-    def delete_partitions(self, partitions: str | Sequence[str]) -> CommitSummary:
+    def delete_partitions(
+        self, partitions: str | Sequence[str], *, maintenance: Maintenance | None = None
+    ) -> CommitSummary:
         """Empty whole partitions, named by their paths."""
-        return run_delete_partitions(self.store, _names(partitions))
+        return self._maintained(run_delete_partitions(self.store, _names(partitions)), maintenance, here)
 
     def _write(
         self, rows: DataFrame | pa.Table, operation: Operation, **options: Unpack[WriteArguments]
@@ -281,10 +337,202 @@ class Table:
             buckets=asked["buckets"],
             hash_fields=asked["hash_fields"],
         )
+        maintenance, progress = options.get("maintenance"), options.get("progress")
         if isinstance(rows, pa.Table):
-            return run_write(ArrowRows(rows), self.store, operation, checked)
-        frame = on_spark.write.FrameRows(rows, progress=options.get("progress"))
-        return run_write(frame, self.store, operation, checked)
+            summary = run_write(ArrowRows(rows), self.store, operation, checked)
+            return self._maintained(summary, maintenance, here)
+        frame = on_spark.write.FrameRows(rows, progress=progress)
+        summary = run_write(frame, self.store, operation, checked)
+        return self._maintained(summary, maintenance, _tasks(rows.sparkSession, progress))
+
+    def _maintained(
+        self, summary: CommitSummary, maintenance: Maintenance | None, tasks: Tasks
+    ) -> CommitSummary:
+        """Run a round of services after a commit, and add it to the summary."""
+        if maintenance is None or summary.instant is None:
+            return summary
+        done = services.run_maintenance(self.store, maintenance, tasks=tasks)
+        seconds = {**summary.seconds, "services": done.seconds}
+        return replace(summary, seconds=seconds, services=tuple(map(str, done.steps)))
+
+    @overload
+    def compact(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: Literal[False] = False,
+        progress: bool | None = None,
+        **when: Unpack[CompactionArguments],
+    ) -> Done[Compacted]: ...
+
+    @overload
+    def compact(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: Literal[True],
+        progress: bool | None = None,
+        **when: Unpack[CompactionArguments],
+    ) -> Due[Compaction]: ...
+
+    def compact(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: bool = False,
+        progress: bool | None = None,
+        **when: Unpack[CompactionArguments],
+    ) -> Done[Compacted] | Due[Compaction]:
+        """Merge logs into new base files, on `spark` or in this process.
+
+        Every file group that has logs; or those with at least `delta_commits` writes in them, with at least
+        `log_ratio` times the bytes of the base file, or whose oldest is of `hours` ago. Compactions that are pending,
+        ours or Hudi's, are run first. A dry run says what would be done.
+        """
+        trigger = CompactionTrigger(**when)
+        if dry_run:
+            return due_compaction(services.look(self.store, Maintenance()), trigger)
+        tasks = _tasks(spark, progress)
+        return Done(services.compact_table(self.store, trigger=trigger, tasks=tasks))
+
+    @overload
+    def clean(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: Literal[False] = False,
+        progress: bool | None = None,
+        **retain: Unpack[RetentionArguments],
+    ) -> Done[Cleaned]: ...
+
+    @overload
+    def clean(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: Literal[True],
+        progress: bool | None = None,
+        **retain: Unpack[RetentionArguments],
+    ) -> Due[CleanPlan]: ...
+
+    def clean(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: bool = False,
+        progress: bool | None = None,
+        **retain: Unpack[RetentionArguments],
+    ) -> Done[Cleaned] | Due[CleanPlan]:
+        """Delete files that nobody needs any more, on `spark` or in this process.
+
+        One of three says what is kept: what readers of the last `retain_commits` writes, or of the last `retain_hours`,
+        see; or `retain_versions` of every file group. Cleans that were cut off are finished first. A dry run says what
+        would be done.
+        """
+        kept = Retention(
+            commits=retain.get("retain_commits"),
+            hours=retain.get("retain_hours"),
+            versions=retain.get("retain_versions"),
+        )
+        if dry_run:
+            return due_clean(services.look(self.store, Maintenance()), kept)
+        return Done(services.clean_table(self.store, retain=kept, tasks=_tasks(spark, progress)))
+
+    @overload
+    def cluster(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        by: str | Sequence[str],
+        dry_run: Literal[False] = False,
+        progress: bool | None = None,
+        **which: Unpack[ClusteringArguments],
+    ) -> Done[Clustered]: ...
+
+    @overload
+    def cluster(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        by: str | Sequence[str],
+        dry_run: Literal[True],
+        progress: bool | None = None,
+        **which: Unpack[ClusteringArguments],
+    ) -> Due[Clustering]: ...
+
+    def cluster(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        by: str | Sequence[str],
+        dry_run: bool = False,
+        progress: bool | None = None,
+        **which: Unpack[ClusteringArguments],
+    ) -> Done[Clustered] | Due[Clustering]:
+        """Write file groups anew with their rows sorted `by` some columns, on `spark` or in this process.
+
+        All, or those of `partitions`, of `min_bytes` to `max_bytes`, that nobody has written to for `hours`. What is
+        sorted so already is left alone. Writers come first: a clustering that one has overtaken is taken back, and
+        `CommitConflictError` raised. A dry run says what would be done.
+        """
+        partitions = which.get("partitions")
+        trigger = ClusteringTrigger(
+            min_bytes=which.get("min_bytes"),
+            max_bytes=which.get("max_bytes"),
+            hours=which.get("hours"),
+            partitions=None if partitions is None else _names(partitions),
+        )
+        if dry_run:
+            return due_clustering(self.store, by=_names(by), trigger=trigger)
+        tasks = _tasks(spark, progress)
+        return Done(services.cluster_table(self.store, by=_names(by), trigger=trigger, tasks=tasks))
+
+    def archive(
+        self, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX, dry_run: bool = False
+    ) -> ArchivePlan:
+        """Move old instants to the history: with more than `keep_max` writes on the timeline, all but `keep_min`."""
+        if not dry_run:
+            return services.archive_table(self.store, keep_min=keep_min, keep_max=keep_max)
+        state = self._writable()
+        return services.plan_archive(state, services.look_around(state), keep_min=keep_min, keep_max=keep_max)
+
+    def rollback(self, instant: str, *, dry_run: bool = False) -> RollbackOrder:
+        """Take an instant back: the newest write, or one that was cut off. Returns what that deletes."""
+        order = services.look_for_rollback(load_state(self.store), instant)
+        if not dry_run:
+            services.run_rollback(order, self.store)
+        return order
+
+    def savepoint(self, instant: str | None = None, *, comment: str = "") -> Savepoint:
+        """Keep the table as it was after a write, the newest if none is named: its files stay."""
+        return services.create_savepoint(self.store, instant, user=getpass.getuser(), comment=comment)
+
+    def savepoints(self) -> tuple[Savepoint, ...]:
+        """List the savepoints, oldest first."""
+        return services.list_savepoints(load_state(self.store))
+
+    def delete_savepoint(self, instant: str, *, dry_run: bool = False) -> Savepoint:
+        """Give up the savepoint of a write, and return it; the next clean may delete what only it needed."""
+        found = services.find_savepoint(self._writable(), instant)
+        if not dry_run:
+            services.delete_savepoint(self.store, instant)
+        return found
+
+    def restore(self, instant: str, *, dry_run: bool = False) -> RestoreOrder:
+        """Go back to a savepoint: every later write is rolled back. Returns what that deletes."""
+        order = services.look_for_restore(self._writable(), instant)
+        if not dry_run:
+            services.run_restore(order, self.store)
+        return order
+
+    def fsck(self, spark: SparkSession | None = None, *, progress: bool | None = None) -> Report:
+        """Check every key, file and sum of the table, on `spark` or in this process. Changes nothing."""
+        return services.check_table(self.store, tasks=_tasks(spark, progress))
+
+    def _writable(self) -> TableState:
+        state = load_state(self.store)
+        check_writable(state)
+        return state
 
     def query(self, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
@@ -324,6 +572,11 @@ class Table:
     def _is_told(self) -> bool:
         """Whether what is known of the buckets is, or repeats, what the caller said."""
         return any(value is not None for value in self._index_arguments.values())
+
+
+def _tasks(spark: SparkSession | None, progress: bool | None) -> Tasks:
+    """Let a session run the tasks of a service, or this process if there is none."""
+    return here if spark is None else on_spark.services.SessionTasks(spark, progress=progress)
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

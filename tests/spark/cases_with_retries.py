@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bucketlake import Table
+from bucketlake.services import Tasks, compact_table
+from bucketlake.services.compaction import CompactionTask, SliceCompacted, compact_slice
+from bucketlake.spark.services import SessionTasks
 from bucketlake.spark.write import FrameRows
 from bucketlake.write import CommitSummary, Operation, run_write
 from judges.files import unchanged
@@ -124,11 +128,41 @@ def a_task_outlives_its_failed_write(place: Place) -> None:
     check_nothing_is_left(table.store)
 
 
+def fails_once(item: CompactionTask, *, path: str, failed: Path) -> SliceCompacted:
+    """Compact a slice; of the one at `path`, fail after that the first time."""
+    done = compact_slice(item)
+    if item.path == path and not failed.exists():
+        failed.touch()
+        raise OSError("injected after a base file")
+    return done
+
+
+def a_task_of_a_compaction_fails_once(place: Place) -> None:
+    """Its second attempt finds the base file that the first one wrote."""
+    table, truth = place.loaded_table("compaction", "MERGE_ON_READ")
+    batch = batch_of(2)
+    table.upsert(frame_of(place.spark, batch))
+    truth.upsert(batch)
+    failed = Path(place.root) / "failed"
+
+    def tasks(_: object, items: Sequence[CompactionTask], /) -> list[SliceCompacted]:
+        return SessionTasks(place.spark)(partial(fails_once, path=items[0].path, failed=failed), items)
+
+    (done,) = compact_table(table.store, tasks=cast(Tasks, tasks))
+    assert failed.exists(), "no task has failed"
+    assert done.file_groups > 1
+    check_rows(table, truth)
+    check_files(table)
+    check_nothing_is_left(table.store)
+    assert table.fsck().is_sound
+
+
 CASES: dict[str, Callable[[Place], None]] = {
     **{f"a task fails once {name}": partial(a_task_fails_once, name=name) for name in FAULTS},
     "every attempt fails while tagging": partial(every_attempt_fails, step="tag"),
     "every attempt fails after a data file": partial(every_attempt_fails, step="data"),
     "a task outlives its failed write": a_task_outlives_its_failed_write,
+    "a task of a compaction fails once": a_task_of_a_compaction_fails_once,
 }
 
 

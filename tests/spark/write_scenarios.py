@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+from bucketlake import CompactionTrigger, Maintenance, Retention
 from bucketlake.errors import ConfigError
 from judges.files import unchanged
 from spark.orders import (
@@ -118,10 +119,33 @@ def no_rows_at_all(place: Place, table_type: str) -> None:
     check_rows(table, truth)
 
 
+def services_after_writes(place: Place) -> None:
+    """The session that writes runs the services too, after each commit and when asked to."""
+    table, truth = place.loaded_table("services", "MERGE_ON_READ")
+    maintenance = Maintenance(compact=CompactionTrigger(delta_commits=2), clean=Retention(versions=1))
+    for version in (2, 3):
+        batch = orders(range(version, 90), version=version)
+        summary = table.upsert(frame_of(place.spark, batch), maintenance=maintenance)
+        truth.upsert(batch)
+    assert [line.partition(":")[0] for line in summary.services] == ["compaction", "clean"]
+    check_rows(table, truth)
+    gone = orders(range(5), version=0)
+    table.delete(frame_of(place.spark, gone))
+    truth.delete(gone)
+    assert table.compact(place.spark).runs
+    assert table.clean(place.spark, retain_versions=1).runs
+    check_rows(table, truth)
+    report = table.fsck(place.spark)
+    assert report == table.fsck()
+    assert report.is_sound, report
+    check_nothing_is_left(table.store)
+
+
 SCENARIO_CASES: dict[str, Callable[[Place], None]] = {
     # What is refused, or nothing, does not depend on the table's type.
     "every kind of write to a copy-on-write table": partial(every_kind_of_write, table_type="COPY_ON_WRITE"),
     "every kind of write to a merge-on-read table": partial(every_kind_of_write, table_type="MERGE_ON_READ"),
     "rows that cannot be written": partial(rows_that_cannot_be_written, table_type="COPY_ON_WRITE"),
     "no rows at all": partial(no_rows_at_all, table_type="MERGE_ON_READ"),
+    "services after writes": services_after_writes,
 }

@@ -6,6 +6,7 @@ import typer
 
 from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, grid, open_table
 from bucketlake.cli.progress import progress_bar
+from bucketlake.cli.services import OnSpark, session_if
 from bucketlake.services.fsck import check_table
 
 EXIT_FINDINGS = 3
@@ -13,11 +14,15 @@ EXIT_FINDINGS = 3
 
 
 @app.command()
-def fsck(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+def fsck(table: TablePath, spark: OnSpark = False, as_json: AsJson = False, storage: Storage = None) -> None:
     """Check every key, file and sum of a table; exits with 3 if anything is wrong. Changes nothing."""
-    store = open_table(table, storage).store
-    with progress_bar("file groups") as on_progress:
-        report = check_table(store, on_progress=on_progress)
+    opened = open_table(table, storage)
+    store = opened.store
+    if spark:
+        report = opened.fsck(session_if(spark))
+    else:
+        with progress_bar("file groups") as on_progress:
+            report = check_table(store, on_progress=on_progress)
     facts = {
         "sound": report.is_sound,
         "rows": report.rows,

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, grid, human_bytes, open_table
-from bucketlake.services.archive import KEEP_MAX, KEEP_MIN, archive_table, look_around, plan_archive
-from bucketlake.services.rollback import look_for_rollback, run_rollback
-from bucketlake.services.savepoint import (
-    create_savepoint,
-    delete_savepoint,
-    list_savepoints,
-    look_for_restore,
-    run_restore,
-)
-from bucketlake.state import load_state
-from bucketlake.write.writable import check_writable
+from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
 
 savepoint = typer.Typer(help="Moments of a table that stay.", no_args_is_help=True)
 app.add_typer(savepoint, name="savepoint")
@@ -39,13 +28,7 @@ def archive(
     storage: Storage = None,
 ) -> None:
     """Move old instants to the history. Says what it would do unless --yes."""
-    store = open_table(table, storage).store
-    if yes:
-        plan = archive_table(store, keep_min=keep_min, keep_max=keep_max)
-    else:
-        state = load_state(store)
-        check_writable(state)
-        plan = plan_archive(state, look_around(state), keep_min=keep_min, keep_max=keep_max)
+    plan = open_table(table, storage).archive(keep_min=keep_min, keep_max=keep_max, dry_run=not yes)
     facts = {
         "done": yes,
         "instants": [i.requested for i in plan.instants],
@@ -62,8 +45,7 @@ def rollback(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Take an instant back: the newest write, or one that was cut off. Says what it would do unless --yes."""
-    store = open_table(table, storage).store
-    order = look_for_rollback(load_state(store), instant)
+    order = open_table(table, storage).rollback(instant, dry_run=not yes)
     facts = {
         "done": yes,
         "instant": order.instant.requested,
@@ -71,8 +53,6 @@ def rollback(
         "files": [file.path for file in order.files],
         "size_bytes": order.size_bytes,
     }
-    if yes:
-        run_rollback(order, store)
     _show(as_json, facts, str(order), done=yes)
 
 
@@ -81,10 +61,7 @@ def restore(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Go back to a savepoint: every later write is rolled back. Says what it would do unless --yes."""
-    store = open_table(table, storage).store
-    state = load_state(store)
-    check_writable(state)
-    order = look_for_restore(state, instant)
+    order = open_table(table, storage).restore(instant, dry_run=not yes)
     facts = {
         "done": yes,
         "savepoint": order.savepoint,
@@ -92,8 +69,6 @@ def restore(
         "files": len(order.files),
         "size_bytes": order.size_bytes,
     }
-    if yes:
-        run_restore(order, store)
     _show(as_json, facts, str(order), done=yes)
 
 
@@ -106,8 +81,7 @@ def create(
     storage: Storage = None,
 ) -> None:
     """Keep the table as it was after a write: clean and archive leave its files alone."""
-    store = open_table(table, storage).store
-    made = create_savepoint(store, instant, user=getpass.getuser(), comment=comment)
+    made = open_table(table, storage).savepoint(instant, comment=comment)
     facts = {"instant": made.instant, "files": made.file_count, "comment": comment}
     Screen(as_json).show(facts, Text(f"savepoint {made}"))
 
@@ -117,18 +91,16 @@ def delete(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Give up a savepoint. Says what it would do unless --yes."""
-    store = open_table(table, storage).store
-    if yes:
-        delete_savepoint(store, instant)
+    open_table(table, storage).delete_savepoint(instant, dry_run=not yes)
     _show(as_json, {"done": yes, "instant": instant}, f"delete the savepoint of {instant}", done=yes)
 
 
 @savepoint.command("list")
 def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """List the savepoints of a table."""
-    store = open_table(table, storage).store
-    found = list_savepoints(load_state(store))
-    drawn = grid(f"savepoints of {store.uri}", "instant", "files", "by", "comment", numbers=("files",))
+    opened = open_table(table, storage)
+    found = opened.savepoints()
+    drawn = grid(f"savepoints of {opened.store.uri}", "instant", "files", "by", "comment", numbers=("files",))
     for one in found:
         drawn.add_row(one.instant, str(one.file_count), one.metadata.created_by, one.metadata.comment)
     facts = [

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
+from bucketlake import spark as on_spark
 from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
-from bucketlake.services.clean import Retention, clean_table, plan_clean
-from bucketlake.services.compaction import CompactionTrigger, compact_table, plan_compaction
-from bucketlake.services.held import load_held
-from bucketlake.state import files_of, load_state
-from bucketlake.timeline import Action, process_clock
-from bucketlake.write.writable import check_writable
+from bucketlake.services.maintenance import Due, Plan
+from bucketlake.table import CompactionArguments, RetentionArguments
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OnSpark = Annotated[bool, typer.Option("--spark", help="Run the tasks on a local Spark session.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
-_HINT = "nothing was done: give --yes to do it"
+HINT = "nothing was done: give --yes to do it"
+
+
+def session_if(on_local_spark: bool) -> SparkSession | None:
+    return on_spark.local.local_session() if on_local_spark else None
 
 
 @app.command()
@@ -32,6 +38,7 @@ def compact(
         float | None, typer.Option(metavar="HOURS", help="Or whose oldest log is so old.")
     ] = None,
     yes: Yes = False,
+    spark: OnSpark = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
@@ -39,27 +46,23 @@ def compact(
 
     Without an option, every file group that has logs is compacted. Compactions that are pending are run first.
     """
-    store = open_table(table, storage).store
-    trigger = CompactionTrigger(delta_commits=delta_commits, log_ratio=log_ratio, hours=older_than)
-    state = load_state(store)
-    check_writable(state)
-    now = process_clock(state.properties.timeline_timezone).next_instant()
-    plan = plan_compaction(state, files_of(state), load_held(state), trigger=trigger, now=now)
-    pending = [instant.requested for instant in state.timeline.pending(Action.COMPACTION)]
-    done = compact_table(store, trigger=trigger) if yes else ()
+    opened = open_table(table, storage)
+    when: CompactionArguments = {
+        "delta_commits": delta_commits,
+        "log_ratio": log_ratio,
+        "hours": older_than,
+    }
+    due = opened.compact(dry_run=True, **when)
+    done = opened.compact(session_if(spark), **when).runs if yes else ()
+    plan = due.plan
     facts = {
         "done": [one.instant for one in done],
-        "pending": [] if yes else pending,
+        "pending": [] if yes else due.pending,
         "file_groups": sum(one.file_groups for one in done) if yes else len(plan.slices),
         "log_files": sum(one.log_files for one in done) if yes else plan.log_files,
         "size_bytes": sum(one.size_bytes for one in done) if yes else plan.size_bytes,
     }
-    lines = [str(one) for one in done] if yes else [f"run the pending compaction {p}" for p in pending]
-    if not yes or not done:
-        lines.append(str(plan))
-    if not yes and (pending or plan.slices):
-        lines.append(_HINT)
-    Screen(as_json).show(facts, Text("\n".join(lines)))
+    _show(as_json, facts, due, done, yes=yes)
 
 
 @app.command()
@@ -75,6 +78,7 @@ def clean(
         int | None, typer.Option(help="Keep so many versions of every file group.")
     ] = None,
     yes: Yes = False,
+    spark: OnSpark = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
@@ -82,25 +86,31 @@ def clean(
 
     Cleans that were cut off are finished first.
     """
-    store = open_table(table, storage).store
-    retain = Retention(commits=retain_commits, hours=retain_hours, versions=retain_versions)
-    state = load_state(store)
-    check_writable(state)
-    now = process_clock(state.properties.timeline_timezone).next_instant()
-    plan = plan_clean(state, files_of(state), load_held(state), retain=retain, now=now)
-    pending = [instant.requested for instant in state.timeline.pending(Action.CLEAN)]
-    done = clean_table(store, retain=retain) if yes else ()
+    opened = open_table(table, storage)
+    retain: RetentionArguments = {
+        "retain_commits": retain_commits,
+        "retain_hours": retain_hours,
+        "retain_versions": retain_versions,
+    }
+    due = opened.clean(dry_run=True, **retain)
+    done = opened.clean(session_if(spark), **retain).runs if yes else ()
+    plan = due.plan
     facts = {
         "done": [one.instant for one in done],
-        "pending": [] if yes else pending,
+        "pending": [] if yes else due.pending,
         "earliest_kept": plan.earliest.requested if plan.earliest else None,
         "files": sum(one.files for one in done) if yes else len(plan.files),
         "size_bytes": plan.size_bytes,
         "partitions": list(plan.partitions),
     }
-    lines = [str(one) for one in done] if yes else [f"finish the clean {p}" for p in pending]
-    if not yes or not done:
-        lines.append(str(plan))
-    if not yes and not (plan.is_empty and not pending):
-        lines.append(_HINT)
+    _show(as_json, facts, due, done, yes=yes)
+
+
+def _show(
+    as_json: bool, facts: Mapping[str, object], due: Due[Plan], done: Sequence[object], *, yes: bool
+) -> None:
+    """Print what was done, or what would be."""
+    lines = [str(one) for one in done] or [str(due.plan if yes else due)]
+    if not yes and not due.is_empty:
+        lines.append(HINT)
     Screen(as_json).show(facts, Text("\n".join(lines)))

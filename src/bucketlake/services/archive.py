@@ -309,12 +309,15 @@ _PLANNING = (Action.CLEAN, Action.REPLACE_COMMIT, Action.CLUSTERING, Action.COMP
 def _row(store: Store, instant: Instant, files: Iterable[FileStat]) -> HistoryRow:
     """Read what the history keeps of an instant (Hudi: MetadataConversionUtils.createLSMTimelineInstant)."""
     bodies: dict[State, bytes] = {}
+    is_clustering = False
     for file in files:
         name = parse_instant_name(file.path.rpartition("/")[2], layout=2)
         assert name is not None
         if name.state is not State.COMPLETED and name.action in _PLANNING:
             bodies[name.state] = store.read(file.path)
+        is_clustering = is_clustering or name.action is Action.CLUSTERING
     plan = bodies.get(State.REQUESTED, b"")
-    if instant.action is Action.REPLACE_COMMIT:
+    # What an inflight replacecommit says goes before its plan, as for Hudi; of a clustering Hudi finds nothing there.
+    if instant.action is Action.REPLACE_COMMIT and not is_clustering:
         plan = bodies.get(State.INFLIGHT) or plan
     return HistoryRow(instant, store.read(instant.path), plan)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ from bucketlake.layout.names import (
 from bucketlake.logfile import LogDeletes, LogRecords, read_log_files
 from bucketlake.merge import MergeRules, SliceMerge, fold_logs
 from bucketlake.schema import arrow_to_avro, named_in, with_meta_columns
-from bucketlake.services.completion import alive, complete, completion_of
+from bucketlake.services.completion import alive, complete, completion_of, schedule
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, commit_metadata, files_of, load_state, table_schema, view_for
@@ -70,12 +70,10 @@ from bucketlake.timeline import (
     read_compaction_plan,
     shift_instant,
     write_inflight,
-    write_requested,
 )
-from bucketlake.write.claims import Claim, Outcome, packed, take
 from bucketlake.write.commit import PROOF_KEY
 from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import RolledBack, latest_time, recover, roll_back_run, settle
+from bucketlake.write.recovery import RolledBack, recover, roll_back_run, settle
 from bucketlake.write.writable import check_writable
 
 FilesByPartition = Mapping[str, tuple[DataFile, ...]]
@@ -124,6 +122,10 @@ class Compaction:
     @property
     def groups(self) -> frozenset[FileGroupId]:
         return frozenset((part.partition, part.file_id) for part in self.slices)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.slices
 
     @property
     def log_files(self) -> int:
@@ -198,17 +200,8 @@ def _schedule(store: Store, plan: Compaction, clock: Clock | None) -> str | None
         if not fresh.slices:
             return None
         body = encode_compaction_plan(CompactionPlan(operations=tuple(map(_operation, fresh.slices))))
-        instant = clock.next_instant(after=latest_time(state.timeline, claims))
-        claim = Claim(
-            number=claims.next_number,
-            instant=instant,
-            action=Action.COMPACTION,
-            outcome=Outcome.SCHEDULE,
-            completed=instant,
-            plan=packed(body),
-        )
-        if take(store, claim):
-            write_requested(store, state.properties, instant=instant, action=Action.COMPACTION, body=body)
+        instant = schedule(state, claims, action=Action.COMPACTION, body=body, clock=clock)
+        if instant is not None:
             return instant
 
 
@@ -314,6 +307,12 @@ class CompactionTask:
     schema: pa.Schema
     """The table's columns, meta columns included."""
     avro_schema: str
+    size_bytes: int = 0
+    """Of the files that are merged."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (*self.log_paths, *([self.base_path] if self.base_path is not None else []))
 
     @property
     def path(self) -> str:
@@ -354,7 +353,7 @@ def compact_slice(task: CompactionTask) -> SliceCompacted:
                 f"{path}: {counted.rows} rows of the base file, {merge.inserted} new and {merge.deleted} deleted ones "
                 f"cannot make {facts.rows}. Nothing was committed; this is a bug, please report it."
             )
-        size_bytes = _put(task, spill.content, facts)
+        size_bytes = put_base_file(store, path, spill.content, facts, instant=task.instant)
     stat = WriteStat(
         partition=task.partition,
         file_id=task.file_id,
@@ -410,10 +409,9 @@ class _Counted:
             yield batch
 
 
-def _put(task: CompactionTask, data: bytes | Path, facts: FileFacts) -> int:
-    """Put the new base file, its marker first; return its size. An earlier attempt's must have the same rows."""
-    store, path = task.store, task.path
-    store.put(marker_path(task.instant, path, "CREATE"), b"")
+def put_base_file(store: Store, path: str, data: bytes | Path, facts: FileFacts, *, instant: str) -> int:
+    """Put a base file of a service, its marker first; return its size. An earlier attempt's must have the same rows."""
+    store.put(marker_path(instant, path, "CREATE"), b"")
     if store.put_new(path, data):
         return data.stat().st_size if isinstance(data, Path) else len(data)
     found = read_file_facts(store, path)
@@ -422,7 +420,7 @@ def _put(task: CompactionTask, data: bytes | Path, facts: FileFacts) -> int:
             path=path,
             found=f"{found.rows} rows with the key sum {found.key_hash_sum}, from an earlier attempt",
             expected=f"{facts.rows} with {facts.key_hash_sum}: the files that are merged do not change",
-            remedy=f"Roll the compaction of {task.instant} back, then run it again.",
+            remedy=f"Roll {instant} back, then run it again.",
         )
     return store.stat(path).size_bytes
 
@@ -468,9 +466,9 @@ def _work(state: TableState, pending: Instant) -> list[CompactionTask]:
         for operation in wanted
     ]
     listed = list_files(state.store, sorted({task.partition for task in tasks}))
-    there = {file.path for files in listed.values() for file in files}
+    there = {file.path: file.size_bytes for files in listed.values() for file in files}
     for task in tasks:
-        missing = sorted({*task.log_paths, *([task.base_path] if task.base_path else [])} - there)
+        missing = sorted(set(task.inputs) - there.keys())
         if missing:
             raise CorruptTableError(
                 path=missing[0],
@@ -479,7 +477,7 @@ def _work(state: TableState, pending: Instant) -> list[CompactionTask]:
                 remedy="Restore it from a copy. If the write it is of was rolled back, roll the compaction back too: "
                 f"bucketlake rollback {state.store.uri} {pending.requested}",
             )
-    return tasks
+    return [replace(task, size_bytes=sum(there[path] for path in task.inputs)) for task in tasks]
 
 
 def _path(partition: str, file: str) -> str:
@@ -513,13 +511,13 @@ def _metadata(state: TableState, written: Iterable[SliceCompacted]) -> CommitMet
     return CommitMetadata(
         operation="COMPACT",
         write_stats=tuple(one.stat for one in done),
-        extra={SCHEMA_KEY: _schema_text(state), PROOF_KEY: json.dumps(proof)},
+        extra={SCHEMA_KEY: schema_text(state), PROOF_KEY: json.dumps(proof)},
         is_compaction=True,
     )
 
 
-def _schema_text(state: TableState) -> str:
-    """The table's schema in the words of the newest write: a compaction changes nothing about it."""
+def schema_text(state: TableState) -> str:
+    """The table's schema in the words of the newest write: a service changes nothing about it."""
     for instant in reversed(state.timeline.writes):
         text = commit_metadata(state, instant).schema
         if text is not None:
@@ -555,23 +553,28 @@ def _report(instant: str, completed: str, metadata: CommitMetadata) -> Compacted
 
 
 def _operation(part: FileSlice) -> CompactionOperation:
-    base_bytes = part.base_file.size_bytes if part.base_file else 0
-    log_bytes = _log_bytes(part)
-    read, write = (base_bytes + log_bytes) // _MIB, base_bytes // _MIB
     return CompactionOperation(
         partition=part.partition,
         file_id=part.file_id,
         base_instant=part.instant,
         base_file=split_path(part.base_file.path)[1] if part.base_file else None,
         log_files=tuple(split_path(log.path)[1] for log in part.log_files),
-        metrics={
-            "TOTAL_LOG_FILES": float(len(part.log_files)),
-            "TOTAL_LOG_FILES_SIZE": float(log_bytes),
-            "TOTAL_IO_READ_MB": float(read),
-            "TOTAL_IO_WRITE_MB": float(write),
-            "TOTAL_IO_MB": float(read + write),
-        },
+        metrics=metrics_of(part),
     )
+
+
+def metrics_of(part: FileSlice) -> dict[str, float]:
+    """What Hudi's planners note of a slice (FileSliceMetricUtils)."""
+    base_bytes = part.base_file.size_bytes if part.base_file else 0
+    log_bytes = _log_bytes(part)
+    read, write = (base_bytes + log_bytes) // _MIB, base_bytes // _MIB
+    return {
+        "TOTAL_LOG_FILES": float(len(part.log_files)),
+        "TOTAL_LOG_FILES_SIZE": float(log_bytes),
+        "TOTAL_IO_READ_MB": float(read),
+        "TOTAL_IO_WRITE_MB": float(write),
+        "TOTAL_IO_MB": float(read + write),
+    }
 
 
 def _log_bytes(part: FileSlice) -> int:

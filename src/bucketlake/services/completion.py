@@ -1,5 +1,6 @@
 """How a service's instant begins, is kept alive, and is completed: as a write's, by a claim.
 
+    schedule    a claim; T.<action>.requested, with the plan
     alive       .hoodie/.heartbeat/T while it runs; a second process that comes along is refused
     complete    the body into T.<action>.inflight; a claim; T_C.<action>; markers and heartbeat away
 
@@ -10,16 +11,24 @@ next comer of any kind.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError
+from bucketlake.state import TableState
 from bucketlake.storage import Store
-from bucketlake.timeline import Action, Clock, Timeline, publish, write_inflight
-from bucketlake.write.claims import Claim, Outcome, forget_old, list_claims, take
-from bucketlake.write.heartbeat import Heartbeat, beat, is_alive, list_heartbeats, start_heartbeat
+from bucketlake.timeline import Action, Clock, Timeline, publish, write_inflight, write_requested
+from bucketlake.write.claims import Claim, Claims, Outcome, forget_old, list_claims, packed, take
+from bucketlake.write.heartbeat import (
+    Heartbeat,
+    beat,
+    is_alive,
+    list_heartbeats,
+    start_heartbeat,
+    stop_heartbeat,
+)
 from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import delete_markers
 from bucketlake.write.recovery import latest_time, settle
@@ -37,6 +46,31 @@ class Service:
     action: Action
     since: int
     """The number of the newest claim when it began: who rolls it back after that takes a later one."""
+
+
+def schedule(state: TableState, claims: Claims, *, action: Action, body: bytes, clock: Clock) -> str | None:
+    """Put a plan on the timeline and return its instant; None if somebody was faster, and all must be looked at again.
+
+    The claims were read before the state, and the plan was made of the state: see `claims`.
+    """
+    store, latest = state.store, latest_time(state.timeline, claims)
+    instant = clock.next_instant(after=latest)
+    # While the heartbeat is there, no writer draws the same time.
+    while not start_heartbeat(store, instant):
+        instant = clock.next_instant(after=latest)
+    claim = Claim(
+        number=claims.next_number,
+        instant=instant,
+        action=action,
+        outcome=Outcome.SCHEDULE,
+        completed=instant,
+        plan=packed(body),
+    )
+    is_taken = take(store, claim)
+    if is_taken:
+        write_requested(store, state.properties, instant=instant, action=action, body=body)
+    stop_heartbeat(store, instant)
+    return instant if is_taken else None
 
 
 @contextmanager
@@ -67,15 +101,18 @@ def alive(
         yield service
 
 
-def complete(service: Service, body: bytes, *, clock: Clock) -> str:
-    """Complete a service's instant; return its completion time, which may be another process's."""
+def complete(service: Service, body: bytes, *, clock: Clock, check: Callable[[], None] | None = None) -> str:
+    """Complete a service's instant; return its completion time, which may be another process's.
+
+    `check` may refuse by raising. What it sees of the table is all there is: nobody completes anything in between.
+    """
     with table_lock(service.store):
-        completed = _complete(service, body, clock)
+        completed = _complete(service, body, clock, check)
     _tidy(service)
     return completed
 
 
-def _complete(service: Service, body: bytes, clock: Clock) -> str:
+def _complete(service: Service, body: bytes, clock: Clock, check: Callable[[], None] | None) -> str:
     store, properties = service.store, service.properties
     while True:
         claims, timeline = settle(store, properties)
@@ -88,6 +125,8 @@ def _complete(service: Service, body: bytes, clock: Clock) -> str:
                 f"the {service.action} of {service.instant} cannot complete: somebody has taken it for dead and "
                 f"rolled it back. Nothing of it is visible. Run it again."
             )
+        if check is not None:
+            check()
         write_inflight(store, properties, instant=service.instant, action=service.action, body=body)
         claim = Claim(
             number=claims.next_number,

@@ -362,6 +362,10 @@ class GroupCheck:
     """What rows may be of; None where that is not known."""
     checks_spelling: bool
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(check.file.size_bytes for check in self.files)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFound:

@@ -127,6 +127,16 @@ def create_savepoint(
     return Savepoint(instant=target, completed=completed, metadata=metadata)
 
 
+def find_savepoint(state: TableState, instant: str) -> Savepoint:
+    """Return the savepoint of this write, whether or not it was completed; `InstantError` if there is none."""
+    found = _savepoint(state, instant)
+    if found.is_completed:
+        metadata = read_savepoint_metadata(state.store, found)
+    else:
+        metadata = SavepointMetadata(created_by="", created_ms=0, comment="", files={})
+    return Savepoint(instant=instant, completed=found.completed, metadata=metadata)
+
+
 def delete_savepoint(store: Store, instant: str, *, clock: Clock | None = None) -> None:
     """Give up a savepoint; the next clean may delete what only it needed."""
     state = load_state(store)

@@ -12,11 +12,21 @@ from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
 
 if TYPE_CHECKING:
-    from bucketlake.spark import local, write
+    from bucketlake.spark import local, services, write
 
-__all__ = ["arrow_schema", "ddl", "local", "parse_ddl", "scan", "settle_worker", "split_by_reader", "write"]
+__all__ = [
+    "arrow_schema",
+    "ddl",
+    "local",
+    "parse_ddl",
+    "scan",
+    "services",
+    "settle_worker",
+    "split_by_reader",
+    "write",
+]
 
-_NEED_PYSPARK = frozenset({"local", "write"})
+_NEED_PYSPARK = frozenset({"local", "services", "write"})
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -4,6 +4,7 @@ from bucketlake.timeline.active import Timeline, load_timeline, timeline_of
 from bucketlake.timeline.bodies import (
     encode_clean_metadata,
     encode_cleaner_plan,
+    encode_clustering_plan,
     encode_commit_metadata,
     encode_compaction_plan,
     encode_requested_replace,
@@ -39,6 +40,7 @@ from bucketlake.timeline.instant import (
 )
 from bucketlake.timeline.metadata import (
     SCHEMA_KEY,
+    SORT_STRATEGY,
     CleanerPlan,
     CleanMetadata,
     ClusteringGroup,
@@ -81,6 +83,7 @@ from bucketlake.timeline.publish import (
 
 __all__ = [
     "SCHEMA_KEY",
+    "SORT_STRATEGY",
     "WRITE_ACTIONS",
     "Action",
     "ArchivedInstant",
@@ -109,6 +112,7 @@ __all__ = [
     "delete_pending",
     "encode_clean_metadata",
     "encode_cleaner_plan",
+    "encode_clustering_plan",
     "encode_commit_metadata",
     "encode_compaction_plan",
     "encode_requested_replace",

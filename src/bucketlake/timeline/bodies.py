@@ -21,6 +21,7 @@ from bucketlake.timeline.metadata import (
     CleanerPlan,
     CommitMetadata,
     CompactionPlan,
+    RequestedReplace,
     RestorePlan,
     RollbackMetadata,
     RollbackPlan,
@@ -63,6 +64,51 @@ def encode_requested_replace() -> bytes:
     """Write the requested body of a replacecommit that is no clustering: a record that says nothing."""
     nothing = dict.fromkeys(("operationType", "clusteringPlan", "extraMetadata", "version"))
     return _container(_REQUESTED_REPLACE, nothing)
+
+
+def encode_clustering_plan(plan: RequestedReplace, *, root: str) -> bytes:
+    """Write the requested body of a clustering. Hudi wants whole paths: `root` is the table's uri."""
+    groups = [
+        {
+            "slices": [
+                {
+                    "dataFilePath": _whole_path(root, part.partition, part.base_file),
+                    "deltaFilePaths": _whole_paths(root, part.partition, part.log_files),
+                    "fileId": part.file_id,
+                    "partitionPath": part.partition,
+                    "bootstrapFilePath": "",
+                    "version": 1,
+                }
+                for part in group.slices
+            ],
+            "metrics": dict(group.metrics),
+            "numOutputFileGroups": group.outputs,
+            "extraMetadata": dict(group.extra) or None,
+            "version": 1,
+        }
+        for group in plan.groups
+    ]
+    clustering = {
+        "inputGroups": groups,
+        "strategy": {
+            "strategyClassName": plan.strategy,
+            "strategyParams": dict(plan.parameters),
+            "version": 1,
+        },
+        "extraMetadata": {},
+        "version": 1,
+        "preserveHoodieMetadata": True,
+        "missingSchedulePartitions": [],
+    }
+    return _container(
+        _REQUESTED_REPLACE,
+        {
+            "operationType": plan.operation,
+            "clusteringPlan": clustering,
+            "extraMetadata": dict(plan.extra),
+            "version": 1,
+        },
+    )
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
@@ -292,6 +338,11 @@ def _write_stat(stat: WriteStat) -> dict[str, object]:
         "tempPath": None,
         "numUpdates": 0,
     }
+
+
+def _whole_path(root: str, partition: str, name: str | None) -> str:
+    """Hudi writes the absence of a file here as an empty path."""
+    return "" if name is None else _whole_paths(root, partition, [name])[0]
 
 
 def _whole_paths(root: str, partition: str, names: Sequence[str]) -> list[str]:

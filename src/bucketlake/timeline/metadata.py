@@ -26,6 +26,8 @@ from bucketlake.timeline.instant import Action, Instant, InstantName, State, ren
 _AVRO_MAGIC = b"Obj\x01"
 SCHEMA_KEY = "schema"
 """Where a commit's extra metadata keeps the table's Avro schema, without meta columns."""
+SORT_STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+"""What a clustering that only sorts is called in its plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,10 @@ class ClusteringSlice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteringGroup:
     slices: tuple[ClusteringSlice, ...]
+    outputs: int = 1
+    """How many file groups are to take their place."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the planner weighed: counts and sizes, by Hudi's names."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """For a resize of consistent buckets: partition, sequence number and child nodes."""
 
@@ -121,8 +127,16 @@ class RequestedReplace:
 
     operation: str | None
     strategy: str | None
+    """The class that Hudi runs it with; ours is the one that its name stands for."""
     groups: tuple[ClusteringGroup, ...]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """What the strategy is told, by Hudi's names."""
     extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_sort(self) -> bool:
+        """Whether it is a clustering that sorts rows and moves no key to another bucket."""
+        return self.strategy == SORT_STRATEGY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +324,7 @@ def read_requested_replace(store: Store, instant: Instant) -> RequestedReplace:
         operation=body.text("operationType"),
         strategy=plan.record("strategy").text("strategyClassName"),
         groups=tuple(_clustering_group(group) for group in plan.records("inputGroups")),
+        parameters=plan.record("strategy").texts("strategyParams"),
         extra=body.texts("extraMetadata"),
     )
 
@@ -492,6 +507,8 @@ def _clustering_group(group: _Body) -> ClusteringGroup:
             )
             for part in group.records("slices")
         ),
+        outputs=group.number("numOutputFileGroups") or 1,
+        metrics={name: float(value) for name, value in group.mapping("metrics").items()},
         extra=group.texts("extraMetadata"),
     )
 

@@ -124,6 +124,8 @@ class CommitSummary:
     """File groups that gave way."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall time by stage."""
+    services: tuple[str, ...] = ()
+    """What services did after the commit, and which of them failed: a line each."""
 
     @property
     def _word(self) -> str:
@@ -147,6 +149,7 @@ class CommitSummary:
             f"  {self.files:,} files, {_bytes(self.bytes)} in {self.partitions:,} partitions"
             + (f", {self.replaced:,} file groups replaced" if self.replaced else ""),
             "  " + ", ".join(f"{stage} {taken:.2f} s" for stage, taken in self.seconds.items()),
+            *(f"  {line}" for line in self.services),
         ]
         return "\n".join(lines)
 

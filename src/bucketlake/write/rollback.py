@@ -47,6 +47,8 @@ from bucketlake.timeline import (
     load_timeline,
     process_clock,
     publish,
+    read_restore_metadata,
+    read_rollback_metadata,
     read_rollback_plan,
     requested_path,
     write_inflight,
@@ -190,17 +192,25 @@ def built_on(timeline: Timeline, instant: Instant) -> tuple[Instant, ...]:
 
 
 def roll_back_run(
-    store: Store, properties: TableProperties, instant: Instant, *, clock: Clock | None = None
+    store: Store,
+    properties: TableProperties,
+    instant: Instant,
+    *,
+    clock: Clock | None = None,
+    keeps_plan: bool = True,
 ) -> RolledBack | None:
-    """Take back what was done of a pending compaction or clustering, up to its plan; None if it was completed."""
+    """Take back what was done of a pending compaction or clustering, up to its plan; None if it was completed.
+
+    If the plan goes too, the markers stay: by them what late tasks write is found.
+    """
     assert instant.action in PLANNED
     clock = clock or process_clock(properties.timeline_timezone)
     _, timeline = settle(store, properties)
     plans = {plan.target: r for r in timeline.pending(Action.ROLLBACK) if (plan := plan_of(store, r))}
     rollback = plans[instant.requested].requested if instant.requested in plans else None
-    target = Target.of(instant, rollback=rollback, keeps_plan=True)
+    target = Target.of(instant, rollback=rollback, keeps_plan=keeps_plan)
     done = roll_back(store, properties, target, clock, keep_partitions=True)
-    if done is not None:
+    if done is not None and keeps_plan:
         delete_markers(store, instant.requested)
     return done
 
@@ -223,7 +233,19 @@ def is_settled(store: Store, properties: TableProperties, claim: Claim, timeline
     rollbacks = (plan_of(store, rollback) for rollback in timeline.pending(Action.ROLLBACK))
     if any(plan is not None and plan.target == claim.instant for plan in rollbacks):
         return True
-    return not _read_or_empty(store, _inflight_path(properties, claim))
+    return not _read_or_empty(store, _inflight_path(properties, claim)) or _was_undone(store, timeline, claim)
+
+
+def _was_undone(store: Store, timeline: Timeline, claim: Claim) -> bool:
+    """Tell whether a commit was taken back after it was claimed. Hudi's restore leaves a clustering pending again."""
+    undone: set[str] = set()
+    for later in timeline.completed(Action.ROLLBACK, Action.RESTORE):
+        if later.requested > claim.completed:
+            is_restore = later.action is Action.RESTORE
+            undone.update(
+                (read_restore_metadata if is_restore else read_rollback_metadata)(store, later).rolled_back
+            )
+    return claim.instant in undone
 
 
 def publish_claimed(store: Store, properties: TableProperties, claim: Claim) -> None:

@@ -40,6 +40,7 @@ from bucketlake.timeline import (
     process_clock,
     publish,
     read_commit_metadata,
+    read_requested_replace,
     read_rollback_metadata,
     write_inflight,
     write_requested,
@@ -131,6 +132,7 @@ def begin(
         state = load_state(store)
         _check(state, check)
         _refuse_movers(state)
+        _refuse_same_time(state, begun)
     except BaseException:
         abort(begun)
         raise
@@ -261,6 +263,8 @@ def refuse_live_writers(state: TableState, *, but: str = "", clock: Clock | None
 def _refuse_movers(state: TableState) -> None:
     """Refuse to write on a table whose file groups somebody is halfway through moving, or taking back."""
     for other in state.timeline.pending(Action.CLUSTERING, Action.RESTORE, Action.INDEXING):
+        if other.action is Action.CLUSTERING and _gives_way(state.store, other):
+            continue
         raise ConcurrentWriteError(
             f"the {other.action} of {other.requested} is pending, and rows may not be written beside it. Let the "
             f"engine that began it finish it or roll it back, then write again."
@@ -268,6 +272,21 @@ def _refuse_movers(state: TableState) -> None:
     completed = {i.requested for i in state.timeline.writes}
     for rollback in _rollbacks_of(state.store, state.timeline, completed):
         raise _under_way(rollback)
+
+
+def _refuse_same_time(state: TableState, transaction: Transaction) -> None:
+    """Refuse a time that a plan was given in the same millisecond: nobody would tell the two apart."""
+    others = [i for i in state.timeline.instants if i.requested == transaction.instant and i.is_write]
+    if len(others) > 1:
+        raise _overtaken(transaction, f"{others[0].action} of the same time")
+
+
+def _gives_way(store: Store, clustering: Instant) -> bool:
+    """Tell whether a pending clustering only sorts: whoever runs it looks for writes to its file groups first."""
+    try:
+        return read_requested_replace(store, clustering).is_sort
+    except FileNotFoundError:
+        return True  # taken back since the timeline was listed
 
 
 def _rollbacks_of(store: Store, timeline: Timeline, commits: Collection[str]) -> Iterator[Instant]:

@@ -416,6 +416,7 @@ def test_what_a_non_blocking_table_cannot_be_or_do_is_refused() -> None:
         lambda: table.overwrite(rows_of(("a", "x", 1, 1))),
         lambda: table.overwrite(rows_of(("a", "x", 1, 1)), whole_table=True),
         lambda: table.delete_partitions("x"),
+        lambda: table.cluster(by="v"),
     ):
         with pytest.raises(ConfigError, match="non-blocking"):
             act()

@@ -1,0 +1,56 @@
+"""`bucketlake cluster`: rows sorted, so that who asks for a range reads little. It says first what it would do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
+from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
+from bucketlake.table import ClusteringArguments
+
+
+@app.command()
+def cluster(
+    table: TablePath,
+    by: Annotated[str, typer.Option(metavar="COLUMN,...", help="The columns to sort by.")],
+    partition: Annotated[
+        list[str] | None, typer.Option(help="Only this partition, by its path; may be repeated.")
+    ] = None,
+    min_bytes: Annotated[int | None, typer.Option(help="Only file groups of at least so many bytes.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="Only file groups of at most so many bytes.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option(metavar="HOURS", help="Only what nobody has written to for so long.")
+    ] = None,
+    yes: Yes = False,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Write file groups anew with their rows sorted. Says what it would do unless --yes.
+
+    What is sorted by these columns already, and has no logs, is left alone. Clusterings that are pending are run first.
+    """
+    found = open_table(table, storage)
+    columns = tuple(name.strip() for name in by.split(",") if name.strip())
+    which: ClusteringArguments = {
+        "min_bytes": min_bytes,
+        "max_bytes": max_bytes,
+        "hours": older_than,
+        "partitions": partition or None,
+    }
+    due = found.cluster(by=columns, dry_run=True, **which)
+    done = found.cluster(session_if(spark), by=columns, **which).runs if yes else ()
+    facts = {
+        "done": [one.instant for one in done],
+        "pending": [] if yes else list(due.pending),
+        "file_groups": sum(one.file_groups for one in done) if yes else len(due.plan.slices),
+        "log_files": due.plan.log_files,
+        "size_bytes": sum(one.size_bytes for one in done) if yes else due.plan.size_bytes,
+    }
+    lines = [str(one) for one in done] or [str(due)]
+    if not yes and not due.is_empty:
+        lines.append(HINT)
+    Screen(as_json).show(facts, Text("\n".join(lines)))

@@ -1,0 +1,165 @@
+"""`bucketlake service run`: the services of a table in a process of their own, once or again and again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from time import monotonic, sleep
+from typing import Annotated, Any
+
+import typer
+
+from bucketlake import spark as on_spark
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
+from bucketlake.cli.services import OnSpark
+from bucketlake.errors import ConfigError
+from bucketlake.services import CompactionTrigger, Maintenance, Retention, Round, Tasks, here
+from bucketlake.services.maintenance import look, plan_maintenance, rounds, run_maintenance
+
+service = typer.Typer(help="Services in a process of their own.", no_args_is_help=True)
+app.add_typer(service, name="service")
+
+EVERY_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+
+
+@service.callback()
+def _service() -> None:
+    """Let `run` be named, though it is the only one."""
+
+
+@service.command("run")
+def run(
+    table: TablePath,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until SIGINT or SIGTERM.")] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Between two rounds; longer after one that failed.")
+    ] = EVERY_SECONDS,
+    compact_delta_commits: Annotated[
+        int | None, typer.Option(metavar="N", help="Compact file groups with so many writes in their logs.")
+    ] = None,
+    compact_log_ratio: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Or whose logs have so many times the bytes of the base file."),
+    ] = None,
+    compact_older_than: Annotated[
+        float | None, typer.Option(metavar="HOURS", help="Or whose oldest log is so old.")
+    ] = None,
+    clean_commits: Annotated[
+        int | None, typer.Option(metavar="N", help="Clean; keep what readers of the last so many writes see.")
+    ] = None,
+    clean_hours: Annotated[
+        float | None, typer.Option(metavar="HOURS", help="Or of the last so many hours.")
+    ] = None,
+    clean_versions: Annotated[
+        int | None, typer.Option(metavar="N", help="Or so many versions of every file group.")
+    ] = None,
+    archive: Annotated[
+        tuple[int, int] | None,
+        typer.Option(metavar="MIN MAX", help="Archive all but MIN writes, once there are more than MAX."),
+    ] = None,
+    spark: OnSpark = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is due.")] = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Sweep up after dead writers, compact, clean and archive: what is asked for, and due. A line per round."""
+    maintenance = _maintenance(
+        compact={
+            "delta_commits": compact_delta_commits,
+            "log_ratio": compact_log_ratio,
+            "hours": compact_older_than,
+        },
+        clean={"commits": clean_commits, "hours": clean_hours, "versions": clean_versions},
+        archive=archive,
+    )
+    if every < 0:
+        raise ConfigError(f"--every is {every}; expected a number of seconds, 0 or more.")
+    store = open_table(table, storage).store
+    if dry_run:
+        plan = plan_maintenance(look(store, maintenance), maintenance)
+        _say(json.dumps({"due": plan.due}) if as_json else str(plan))
+        return
+    tasks: Tasks = here
+    if spark:
+        tasks = on_spark.services.SessionTasks(on_spark.local.local_session())
+    if not watch:
+        done = run_maintenance(store, maintenance, tasks=tasks)
+        _say(_line(1, done, as_json=as_json))
+        for failure in done.failures:
+            raise failure
+        return
+    # After the session: Spark sets a handler too.
+    with Signals() as ending:
+        going = rounds(store, maintenance, every_seconds=every, ending=ending, tasks=tasks)
+        for number, done in enumerate(going, 1):
+            _say(_line(number, done, as_json=as_json))
+            if done.hopeless is not None:
+                raise done.hopeless
+
+
+def _maintenance(
+    *, compact: Mapping[str, Any], clean: Mapping[str, Any], archive: tuple[int, int] | None
+) -> Maintenance:
+    """Choose the services whose options are given."""
+    if not (_is_given(compact) or _is_given(clean) or archive is not None):
+        raise ConfigError(
+            "say what is to be done: give at least one of --compact-delta-commits, --compact-log-ratio, "
+            "--compact-older-than, --clean-commits, --clean-hours, --clean-versions, --archive."
+        )
+    return Maintenance(
+        compact=CompactionTrigger(**compact) if _is_given(compact) else None,
+        clean=Retention(**clean) if _is_given(clean) else None,
+        archive=archive,
+    )
+
+
+def _is_given(options: Mapping[str, Any]) -> bool:
+    return any(value is not None for value in options.values())
+
+
+def _line(number: int, done: Round, *, as_json: bool) -> str:
+    if not as_json:
+        return f"round {number}, {done.seconds:.1f} s: {done}"
+    steps = [
+        {"service": step.service, "text": step.text, "failed": step.error is not None} for step in done.steps
+    ]
+    return json.dumps({"round": number, "seconds": round(done.seconds, 3), "steps": steps})
+
+
+def _say(line: str) -> None:
+    """Print a line, and at once: another program may be reading."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+class Signals:
+    """Is set by SIGINT and SIGTERM. A second one of a kind does what it always does."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Signals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, seconds: float, /) -> None:
+        # A flag and short naps: who waits on a lock cannot be woken by a handler that needs the lock.
+        deadline = monotonic() + seconds
+        while not self._is_set and (left := deadline - monotonic()) > 0:
+            sleep(min(left, _POLL_SECONDS))
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self._is_set = True
+        signal.signal(number, self._before[signal.Signals(number)])

@@ -1,0 +1,362 @@
+"""Maintenance: the services that a table needs again and again, as one round.
+
+    plan_maintenance    which services are due: pure, prints
+    run_maintenance     a round: what dead writers left, compaction, clean, archive
+    rounds              one after the other, until told to end
+
+A round is made of steps that do not depend on each other, and does not raise: a step that fails, or that another
+process is at, is logged and named, and the others are done. What is asked for is done, and nothing else: a table whose
+compactions Hudi runs is left to Hudi unless compaction is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Generic, Protocol, TypeVar
+
+from bucketlake.config import TableType
+from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, UnsupportedError
+from bucketlake.layout import DataFile
+from bucketlake.services.archive import ArchivePlan, Surroundings, archive_table, look_around, plan_archive
+from bucketlake.services.clean import Cleaned, CleanPlan, Retention, clean_table, plan_clean
+from bucketlake.services.compaction import (
+    Compacted,
+    Compaction,
+    CompactionTrigger,
+    compact_table,
+    plan_compaction,
+)
+from bucketlake.services.held import Held, load_held
+from bucketlake.services.tasks import Tasks, here
+from bucketlake.state import TableState, files_of, load_state
+from bucketlake.storage import Store
+from bucketlake.timeline import Action, Clock, process_clock
+from bucketlake.write.recovery import recover
+from bucketlake.write.writable import check_writable
+
+PAUSE_SECONDS_MAX = 900
+"""However often rounds fail, another is tried after a quarter of an hour."""
+
+RECOVERY = "recovery"
+"""The first step, which also looks at the table as a whole."""
+
+_log = logging.getLogger("bucketlake.services")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """Which services keep a table quick and small, and when; those that are None are not run."""
+
+    compact: CompactionTrigger | None = None
+    """Of a merge-on-read table; compactions that are pending, whoever planned them, are run too."""
+    clean: Retention | None = None
+    archive: tuple[int, int] | None = None
+    """Beyond so many writes on the timeline, the second number, all but so many, the first, are archived."""
+
+    def __post_init__(self) -> None:
+        if self.archive is not None and not 1 <= self.archive[0] < self.archive[1]:
+            raise ConfigError(
+                f"archiving was told to keep {self.archive[0]} to {self.archive[1]} writes; expected at least 1, and "
+                f"a higher maximum."
+            )
+
+
+class Plan(Protocol):
+    """What a service has decided on; prints."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+
+P = TypeVar("P", bound=Plan, covariant=True)
+D = TypeVar("D", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Due(Generic[P]):
+    """What a service would do: finish what is pending, then carry out a plan. Prints as both."""
+
+    service: str
+    pending: tuple[str, ...]
+    """Instants that were planned and not completed, or cut off."""
+    plan: P
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pending and self.plan.is_empty
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [*(f"finish the pending {self.service} {instant}" for instant in self.pending), str(self.plan)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[D]):
+    """What a service did, one by one; prints as that."""
+
+    runs: tuple[D, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.runs)) or "nothing to do"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A table as a round sees it."""
+
+    state: TableState
+    files: Mapping[str, tuple[DataFile, ...]]
+    held: Held
+    around: Surroundings | None
+    """None where there is too little on the timeline to be archived."""
+    now: str
+    """An instant time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenancePlan:
+    """Which services are due, and what they would do; None for those that are not. Prints as a list."""
+
+    compaction: Due[Compaction] | None = None
+    clean: Due[CleanPlan] | None = None
+    archive: ArchivePlan | None = None
+
+    @property
+    def due(self) -> tuple[str, ...]:
+        plans = {"compaction": self.compaction, "clean": self.clean, "archive": self.archive}
+        return tuple(name for name, plan in plans.items() if plan is not None)
+
+    def __str__(self) -> str:
+        plans = (self.compaction, self.clean, self.archive)
+        return "\n".join(str(plan) for plan in plans if plan is not None) or "nothing is due"
+
+
+def look(store: Store, maintenance: Maintenance, *, clock: Clock | None = None) -> Sight:
+    """Read what `plan_maintenance` decides by."""
+    state = load_state(store)
+    check_writable(state)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    is_long = maintenance.archive is not None and len(state.timeline.writes) > maintenance.archive[1]
+    return Sight(
+        state=state,
+        files=files_of(state),
+        held=load_held(state),
+        around=look_around(state, clock=clock) if is_long else None,
+        now=clock.next_instant(),
+    )
+
+
+def plan_maintenance(sight: Sight, maintenance: Maintenance) -> MaintenancePlan:
+    """Say which services are due as the table is; what one of them does may make another one due."""
+    compaction, clean, archive = None, None, None
+    if maintenance.compact is not None and sight.state.properties.table_type is TableType.MERGE_ON_READ:
+        compaction = due_compaction(sight, maintenance.compact)
+    if maintenance.clean is not None:
+        clean = due_clean(sight, maintenance.clean)
+    if maintenance.archive is not None and sight.around is not None:
+        keep_min, keep_max = maintenance.archive
+        archive = plan_archive(sight.state, sight.around, keep_min=keep_min, keep_max=keep_max)
+    return MaintenancePlan(
+        compaction=None if compaction is None or compaction.is_empty else compaction,
+        clean=None if clean is None or clean.is_empty else clean,
+        archive=None if archive is None or not archive.instants else archive,
+    )
+
+
+def due_compaction(sight: Sight, trigger: CompactionTrigger | None) -> Due[Compaction]:
+    state = sight.state
+    pending = tuple(instant.requested for instant in state.timeline.pending(Action.COMPACTION))
+    plan = plan_compaction(state, sight.files, sight.held, trigger=trigger, now=sight.now)
+    return Due("compaction", pending, plan)
+
+
+def due_clean(sight: Sight, retain: Retention) -> Due[CleanPlan]:
+    state = sight.state
+    pending = tuple(instant.requested for instant in state.timeline.pending(Action.CLEAN))
+    return Due("clean", pending, plan_clean(state, sight.files, sight.held, retain=retain, now=sight.now))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one service did in a round, or why it did not; prints as a line."""
+
+    service: str
+    text: str
+    error: Exception | None = None
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether another process is at it: nothing is wrong then."""
+        return isinstance(self.error, ConflictError)
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"{self.service}: {self.text}"
+        return f"{self.service} {'was left to another' if self.is_conflict else 'failed'}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a round did; prints as a line."""
+
+    steps: tuple[Step, ...]
+    """Only those that had something to do."""
+    seconds: float
+
+    @property
+    def failures(self) -> tuple[Exception, ...]:
+        return tuple(step.error for step in self.steps if step.error is not None and not step.is_conflict)
+
+    @property
+    def hopeless(self) -> Exception | None:
+        """Why another round would not fare better: the table is broken, not supported, or no table any more."""
+        for step in self.steps:
+            # Later steps may meet a `ConfigError` because what they were about to do was done by another.
+            if isinstance(step.error, CorruptTableError | UnsupportedError) or (
+                step.service == RECOVERY and isinstance(step.error, ConfigError)
+            ):
+                return step.error
+        return None
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.steps)) or "nothing to do"
+
+
+def run_maintenance(
+    store: Store,
+    maintenance: Maintenance,
+    *,
+    tasks: Tasks = here,
+    clock: Clock | None = None,
+    should_end: Callable[[], bool] = lambda: False,
+) -> Round:
+    """Run a round, and say what it did. Asked to end, it does so before the next step."""
+    start = perf_counter()
+    services = _Services(store, maintenance, tasks, clock)
+    steps: list[Step] = []
+    for service, run in services.steps().items():
+        if should_end():
+            break
+        step = _step(store, service, run)
+        steps += [step] if step is not None else []
+        if service == RECOVERY and step is not None and step.error is not None:
+            break  # the table cannot be read; the others would say the same
+    return Round(steps=tuple(steps), seconds=perf_counter() - start)
+
+
+def _step(store: Store, service: str, run: Callable[[], str]) -> Step | None:
+    try:
+        text = run()
+    except ConflictError as conflict:
+        _log.info("%s: %s is left to another process: %s", store.uri, service, conflict)
+        return Step(service=service, text=str(conflict), error=conflict)
+    except Exception as fault:
+        text = str(fault) or type(fault).__name__
+        _log.warning("%s: %s failed: %s", store.uri, service, text)
+        return Step(service=service, text=text, error=fault)
+    return Step(service=service, text=text) if text else None
+
+
+class _Services:
+    """The steps of a round. They share one look at the table, until one of them changes it."""
+
+    def __init__(self, store: Store, maintenance: Maintenance, tasks: Tasks, clock: Clock | None) -> None:
+        self._store = store
+        self._maintenance = maintenance
+        self._tasks = tasks
+        self._clock = clock
+        self._plan: MaintenancePlan | None = None
+
+    def steps(self) -> Mapping[str, Callable[[], str]]:
+        """Each does what is due of it and says so; an empty text if nothing is."""
+        return {
+            RECOVERY: self._recover,
+            "compaction": self._compact,
+            "clean": self._clean,
+            "archive": self._archive,
+        }
+
+    def _due(self) -> MaintenancePlan:
+        if self._plan is None:
+            sight = look(self._store, self._maintenance, clock=self._clock)
+            self._plan = plan_maintenance(sight, self._maintenance)
+        return self._plan
+
+    def _recover(self) -> str:
+        state = load_state(self._store)
+        check_writable(state)
+        found = recover(self._store, state.properties, clock=self._clock)
+        self._due()
+        is_quiet = not (found.published or found.rolled_back or found.restored or found.swept)
+        return "" if is_quiet else "; ".join(str(found).splitlines())
+
+    def _compact(self) -> str:
+        trigger = self._maintenance.compact
+        if trigger is None or self._due().compaction is None:
+            return ""
+        self._plan = None
+        done = compact_table(self._store, trigger=trigger, tasks=self._tasks, clock=self._clock)
+        return _compaction_text(done)
+
+    def _clean(self) -> str:
+        retain = self._maintenance.clean
+        if retain is None or self._due().clean is None:
+            return ""
+        self._plan = None
+        return _clean_text(clean_table(self._store, retain=retain, tasks=self._tasks, clock=self._clock))
+
+    def _archive(self) -> str:
+        keep = self._maintenance.archive
+        if keep is None or self._due().archive is None:
+            return ""
+        self._plan = None
+        plan = archive_table(self._store, keep_min=keep[0], keep_max=keep[1], clock=self._clock)
+        return f"{len(plan.instants):,} instants" if plan.instants else ""
+
+
+def _compaction_text(done: tuple[Compacted, ...]) -> str:
+    groups, logs = sum(one.file_groups for one in done), sum(one.log_files for one in done)
+    return f"{groups:,} file groups, {logs:,} logs merged" if done else ""
+
+
+def _clean_text(done: tuple[Cleaned, ...]) -> str:
+    return f"{sum(one.files for one in done):,} files deleted" if done else ""
+
+
+class Ending(Protocol):
+    """Says whether to end, and waits for it; a `threading.Event` does."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self, timeout: float, /) -> object: ...
+
+
+def rounds(
+    store: Store,
+    maintenance: Maintenance,
+    *,
+    every_seconds: float,
+    ending: Ending,
+    tasks: Tasks = here,
+    clock: Clock | None = None,
+) -> Iterator[Round]:
+    """Run a round again and again until told to end; after one that failed wait longer, each time twice as long."""
+    failed = 0
+    while not ending.is_set():
+        done = run_maintenance(store, maintenance, tasks=tasks, clock=clock, should_end=ending.is_set)
+        yield done
+        failed = failed + 1 if done.failures else 0
+        ending.wait(pause_seconds(every_seconds, failed))
+
+
+def pause_seconds(every_seconds: float, failed: int) -> float:
+    """Return how long to wait after so many rounds in a row have failed.
+
+    >>> [pause_seconds(60, failed) for failed in (0, 1, 3, 99)]
+    [60, 120, 480, 900]
+    """
+    return max(every_seconds, min(every_seconds * (1 << min(failed, 30)), PAUSE_SECONDS_MAX))
