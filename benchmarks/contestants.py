@@ -38,7 +38,13 @@ class Contestant:
     python: Path = Path(sys.executable)
 
 
-HUDI = Contestant("hudi", "hudi", "Hudi 1.2.0 on Spark 3.5", JUDGE_PYTHON)
+HUDI = Contestant("hudi", "hudi", "Hudi 1.2.0 on Spark 3.5, without its metadata table", JUDGE_PYTHON)
+HUDI_AS_IT_COMES = Contestant(
+    "hudi as it comes",
+    "hudi_as_it_comes",
+    "the same with its metadata table, which is Hudi's default",
+    JUDGE_PYTHON,
+)
 BUCKETLAKE = Contestant("bucketlake", "bucketlake_on_spark", "`Table.read` and `Table.upsert` on Spark 4.1")
 SOURCE = Contestant(
     "bucketlake source", "bucketlake_source", '`spark.read.format("bucketlake")`, no column pruning'
@@ -61,7 +67,9 @@ FILES = Contestant(
     "pyarrow rewriting, or appending to, a Parquet file per day and bucket; no transaction",
 )
 
-CONTESTANTS = {c.name: c for c in (HUDI, BUCKETLAKE, SOURCE, ALONE, PARQUET, BASE_FILES, FILES)}
+CONTESTANTS = {
+    c.name: c for c in (HUDI, HUDI_AS_IT_COMES, BUCKETLAKE, SOURCE, ALONE, PARQUET, BASE_FILES, FILES)
+}
 
 
 class Respondent(Protocol):

@@ -1,5 +1,7 @@
 """A write case is a table that every contestant makes for itself: a bulk load, then five upserts of 5 %.
 
+Where there are logs then, who can compacts them, and cleans away what that made superfluous.
+
 A step is taken by all, one after the other and each time another first, before anybody takes the next: a noisy
 minute hits all. What the load and the upserts left behind is compared with the truth, by the reader of whoever
 wrote it, and a table of ours by Hudi's reader too: two that agree on a wrong table are rarer than one.
@@ -27,12 +29,16 @@ from benchmarks.truth import Truth
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
 
+SERVICES = ("compact", "clean")
+
 
 @dataclass(frozen=True, slots=True)
 class WriteCase:
     name: str
     table_type: str
     contestants: tuple[str, ...]
+    services: tuple[str, ...] = ()
+    """Who compacts and cleans at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,9 @@ def write_race(
     here = [name for name in case.contestants if name in respondents]
     loads: dict[str, list[_Taken]] = {name: [] for name in here}
     upserts: dict[str, list[_Taken]] = {name: [] for name in here}
+    services: dict[str, dict[str, list[_Taken]]] = {
+        service: {name: [] for name in here if name in case.services} for service in SERVICES
+    }
     for number in range(-warm_ups if warm_up is not None else 0, repeats):
         is_warm_up = number < 0
         tables = {name: folder / case.name / re.sub("[^a-z]+", "-", name) for name in here}
@@ -74,10 +83,25 @@ def write_race(
                     (loads if batch == LOAD else upserts)[name].append(taken)
             if not is_warm_up and batch in (LOAD, BATCHES[-1]):
                 _verify(case, tables, respondents, truths[PLAIN if batch == LOAD else MERGED])
+        for step, service in enumerate(SERVICES):
+            for name in rotated([name for name in here if name in case.services], number + step):
+                served = _serve(service, respondents[name], tables[name], truths[MERGED])
+                say(
+                    f"{case.name}, {service}: {name} {served.cost.wall_s:.2f} s, CPU {served.cost.cpu_s:.2f} s"
+                )
+                if not is_warm_up:
+                    services[service][name].append(served)
+        if case.services and not is_warm_up:
+            _verify(case, tables, respondents, truths[MERGED])
         _remove(tables.values())
     return (
         _result(f"bulk load, {case.name}", case, suite, orders, loads),
         _result(f"upsert of 5 %, {case.name}", case, suite, orders, upserts),
+        *(
+            _result(f"{service} after five upserts, {case.name}", case, suite, orders, taken)
+            for service, taken in services.items()
+            if taken
+        ),
     )
 
 
@@ -88,9 +112,20 @@ def _take(case: WriteCase, respondent: Respondent, table: Path, rows: Path, *, i
     else:
         ask = partial(respondent.ask, "upsert", table=str(table), rows=str(rows), table_type=case.table_type)
     cost = metered(respondent.process, ask).cost
-    new = [entry for path, entry in _files(table).items() if before.get(path) != entry]
-    rows_in = pq.read_metadata(rows).num_rows
-    return _Taken(cost, Written(rows=rows_in, files=len(new), size_bytes=sum(size for size, _ in new)))
+    return _Taken(cost, _written(before, _files(table), rows=pq.read_metadata(rows).num_rows))
+
+
+def _serve(service: str, respondent: Respondent, table: Path, truth: Truth) -> _Taken:
+    before = _files(table)
+    cost = metered(respondent.process, partial(respondent.ask, service, table=str(table))).cost
+    return _Taken(cost, _written(before, _files(table), rows=truth.fingerprint[0]))
+
+
+def _written(
+    before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]], *, rows: int
+) -> Written:
+    new = [entry for path, entry in after.items() if before.get(path) != entry]
+    return Written(rows=rows, files=len(new), size_bytes=sum(size for size, _ in new))
 
 
 def _files(table: Path) -> dict[Path, tuple[int, int]]:

@@ -55,6 +55,12 @@ class BucketlakeAlone:
     def upsert(self, table: str, rows: str, table_type: str) -> None:
         Table.open(table).upsert(pq.read_table(rows))
 
+    def compact(self, table: str) -> None:
+        Table.open(table).compact()
+
+    def clean(self, table: str) -> None:
+        Table.open(table).clean(retain_commits=1)
+
 
 def _plain(rows: pa.Table) -> list[list[Any]]:
     return [list(row.values()) for row in rows.to_pylist()]

@@ -30,6 +30,12 @@ class BucketlakeOnSpark(SparkWorker):
     def upsert(self, table: str, rows: str, table_type: str) -> None:
         Table.open(table).upsert(self.session.read.parquet(rows))
 
+    def compact(self, table: str) -> None:
+        Table.open(table).compact(self.session)
+
+    def clean(self, table: str) -> None:
+        Table.open(table).clean(self.session, retain_commits=1)
+
 
 if __name__ == "__main__":
     serve(BucketlakeOnSpark())

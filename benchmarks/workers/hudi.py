@@ -44,6 +44,8 @@ WRITE_OPTIONS = {
 
 
 class Hudi(SparkWorker):
+    read_options: ClassVar = READ_OPTIONS
+    write_options: ClassVar = WRITE_OPTIONS
     settings: ClassVar = {
         "spark.jars.packages": "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -58,21 +60,38 @@ class Hudi(SparkWorker):
         writer.option("hoodie.datasource.write.operation", operation).mode(mode).save(path)
 
     def load(self, table: str, rows: str, table_type: str) -> None:
-        self.write(table, rows, _options(table_type), "bulk_insert", "overwrite")
+        self.write(table, rows, self._options(table_type), "bulk_insert", "overwrite")
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
-        self.write(table, rows, _options(table_type), "upsert", "append")
+        self.write(table, rows, self._options(table_type), "upsert", "append")
+
+    def compact(self, table: str) -> None:
+        options = self._in_one_text("MERGE_ON_READ") + ",hoodie.compact.inline.max.delta.commits=1"
+        self.session.sql(
+            f"call run_compaction(op => 'scheduleAndExecute', path => '{table}', options => '{options}')"
+        ).collect()
+
+    def clean(self, table: str) -> None:
+        options = self._in_one_text("MERGE_ON_READ")
+        # Of its procedures this one wants a name.
+        self.session.sql("drop table if exists cleaned")
+        self.session.sql(f"create table cleaned using hudi location '{table}'")
+        self.session.sql(
+            f"call run_clean(table => 'cleaned', retain_commits => 1, options => '{options}')"
+        ).collect()
+
+    def _in_one_text(self, table_type: str) -> str:
+        return ",".join(f"{key}={value}" for key, value in self._options(table_type).items())
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
-        return self.session.read.format("hudi").options(**READ_OPTIONS).load(table).select(*columns)
+        return self.session.read.format("hudi").options(**self.read_options).load(table).select(*columns)
 
     def frame_of_key(self, table: str, order_id: str, dt: str | None) -> DataFrame:
         frame = self.frame(table, COLUMNS).filter(f"order_id = '{order_id}'")
         return frame if dt is None else frame.filter(f"dt = '{dt}'")
 
-
-def _options(table_type: str) -> dict[str, str]:
-    return {**WRITE_OPTIONS, "hoodie.datasource.write.table.type": table_type}
+    def _options(self, table_type: str) -> dict[str, str]:
+        return {**self.write_options, "hoodie.datasource.write.table.type": table_type}
 
 
 if __name__ == "__main__":
