@@ -1,8 +1,12 @@
 """A store that fails on purpose, for tests of what must survive that.
 
-    FaultyStore(store, fails_at=7)                 the 7th operation fails, before it does anything
-    FaultyStore(store, fails_at=7, took_effect=True)   it does what it should, and then fails: an answer lost on the way
-    FaultyStore(store, fails_at=7, is_dead=True)   and so does every operation after it: the process was killed
+    FaultyStore(store, fails_at=7)                      the 7th operation fails, before it does anything
+    FaultyStore(store, fails_at=7, took_effect=True)    it does what it should, then fails: an answer lost on the way
+    FaultyStore(store, fails_at=7, is_dead=True)        and so does every operation after it: the process was killed
+    FaultyStore(store, fails_at=7, refuses=ENOSPC)      from the 7th on nothing can be written: the disk is full
+    FaultyStore(store, fails_at=7, refuses=EROFS)       nor deleted: it can only be read
+    FaultyStore(store, fails_at=7, refuses=EACCES)      nor read: the permission was withdrawn
+    FaultyStore(store, fails_at=7, meanwhile=act)       the 7th is held up, and others get time to `act` on the store
 
 A table must survive each of them at every operation: count them with `fails_at=None`, then try all numbers.
 """
@@ -10,6 +14,7 @@ A table must survive each of them at every operation: count them with `fails_at=
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,9 +24,11 @@ from bucketlake.storage import FileStat, Listing, Store
 
 T = TypeVar("T")
 
+_LOOKS = ("list", "stat", "read")
+
 
 class InjectedError(OSError):
-    """What a `FaultyStore` raises."""
+    """What a `FaultyStore` raises, unless it refuses."""
 
 
 class FaultyStore:
@@ -34,6 +41,8 @@ class FaultyStore:
         fails_at: int | None = None,
         took_effect: bool = False,
         is_dead: bool = False,
+        refuses: int | None = None,
+        meanwhile: Callable[[Store], object] | None = None,
     ) -> None:
         self.inner = inner
         self.operations: list[str] = []
@@ -41,6 +50,8 @@ class FaultyStore:
         self._fails_at = fails_at
         self._took_effect = took_effect
         self._is_dead = is_dead
+        self._refuses = refuses
+        self._meanwhile = meanwhile
 
     @property
     def uri(self) -> str:
@@ -65,7 +76,7 @@ class FaultyStore:
     def put_new(self, path: str, data: bytes | Path) -> bool:
         return self._do(f"put_new {path}", lambda: self.inner.put_new(path, data))
 
-    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes, version: str) -> bool:
         return self._do(f"replace_if {path}", lambda: self.inner.replace_if(path, data, version))
 
     def delete(self, path: str) -> None:
@@ -76,6 +87,13 @@ class FaultyStore:
         number = len(self.operations)
         if self._fails_at is None or number < self._fails_at:
             return act()
+        if self._refuses is not None:
+            self._refuse(self._refuses, what)
+            return act()
+        if self._meanwhile is not None:
+            if number == self._fails_at:
+                self._meanwhile(self.inner)
+            return act()
         if number > self._fails_at:
             if self._is_dead:
                 raise InjectedError(errno.EIO, f"dead before operation {number}: {what}")
@@ -84,3 +102,9 @@ class FaultyStore:
             with suppress(Exception):  # an error is an answer too
                 act()
         raise InjectedError(errno.EIO, f"operation {number} failed: {what}")
+
+    def _refuse(self, code: int, what: str) -> None:
+        verb, _, path = what.partition(" ")
+        is_allowed = {errno.ENOSPC: (*_LOOKS, "delete"), errno.EROFS: _LOOKS}.get(code, ())
+        if verb not in is_allowed:
+            raise OSError(code, os.strerror(code), f"{self.uri}/{path}")

@@ -7,33 +7,31 @@ can follow; one that is minutes behind would wait for the dead. Both are refused
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Callable
-from threading import Lock
 from time import monotonic
 
 from bucketlake.errors import ClockSkewError
 from bucketlake.storage import Store
 from bucketlake.timeline.clock import system_ms
 
-PROBE_PATH = f".hoodie/.bucketlake/clock-{os.getpid()}"
+PROBES = ".hoodie/.bucketlake/clock-"
+"""A file of its own for every look: process ids repeat on other machines, and in containers."""
 SKEW_MAX_MS = 60_000
 """Half of what a heartbeat may be late."""
 TRUSTED_SECONDS = 600.0
 """A clock that agreed is not asked again for so long."""
 
 _trusted: dict[str, float] = {}
-_guard = Lock()
 
 
 def check_clock(store: Store, *, now_ms: Callable[[], int] = system_ms) -> None:
     """Raise `ClockSkewError` if this machine's clock and the store's are more than a minute apart."""
-    with _guard:
-        if monotonic() < _trusted.get(store.uri, 0.0):
-            return
-        skew = _skew(store, now_ms)
-        if abs(skew) <= SKEW_MAX_MS:
-            _trusted[store.uri] = monotonic() + TRUSTED_SECONDS
+    if monotonic() < _trusted.get(store.uri, 0.0):
+        return
+    skew = _skew(store, now_ms)
+    if abs(skew) <= SKEW_MAX_MS:
+        _trusted[store.uri] = monotonic() + TRUSTED_SECONDS
     if abs(skew) > SKEW_MAX_MS:
         raise ClockSkewError(
             f"this machine's clock is {abs(skew) / 1000:.0f} s {'ahead of' if skew > 0 else 'behind'} that of "
@@ -44,9 +42,10 @@ def check_clock(store: Store, *, now_ms: Callable[[], int] = system_ms) -> None:
 
 def _skew(store: Store, now_ms: Callable[[], int]) -> int:
     """Return by how many milliseconds this machine's clock is ahead, as far as a request's duration lets us tell."""
+    path = f"{PROBES}{secrets.token_hex(8)}"
     before = now_ms()
-    store.put(PROBE_PATH, str(before).encode())
-    stored = store.stat(PROBE_PATH).modified_ms
+    store.put(path, str(before).encode())
+    stored = store.stat(path).modified_ms
     after = now_ms()
-    store.delete(PROBE_PATH)
+    store.delete(path)
     return before - stored if stored < before else min(after - stored, 0)

@@ -74,7 +74,11 @@ def table_lock(
             yield
             return
         lock = _FileLock(store, now_ms)
-        lock.acquire(deadline, wait_seconds)
+        try:
+            lock.acquire(deadline, wait_seconds)
+        except OSError:
+            lock.release()  # It may be ours all the same, if only the answer was lost.
+            raise
         with lock.renewed():
             yield
     finally:
@@ -119,7 +123,7 @@ class _FileLock:
         finally:
             ended.set()
             thread.join()
-            self._release()
+            self.release()
 
     def _take(self) -> bool:
         mine = self._fresh().render()
@@ -135,7 +139,7 @@ class _FileLock:
             return False
         return self._store.replace_if(self._path, mine, stat.version)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Give the lock up, unless it was taken from us."""
         try:
             if not self._is_disk:

@@ -49,7 +49,27 @@ def run_planned_restore(
         target = _target(store, timeline, requested, action, files_of_instant(files, requested))
         if target is not None:
             roll_back(store, properties, target, clock, keep_partitions=False)
+    try:
+        _complete(store, properties, restore, plan, clock, started_ms)
+    except FileNotFoundError:
+        # Somebody took us for dead, completed it, and deleted the rollbacks that it tells of.
+        if not _is_completed(load_timeline(store, properties), restore):
+            raise
+    _log.info("%s: restored to %s, %d instants", store.uri, plan.savepoint, len(plan.instants))
+    return plan
+
+
+def _complete(
+    store: Store,
+    properties: TableProperties,
+    restore: Instant,
+    plan: RestorePlan,
+    clock: Clock,
+    started_ms: int,
+) -> None:
     timeline = load_timeline(store, properties)
+    if _is_completed(timeline, restore):
+        return
     rollbacks = _rollbacks(store, timeline, plan)
     publish(
         store,
@@ -68,8 +88,10 @@ def run_planned_restore(
     for rollback in rollbacks.values():
         delete_pending(store, properties, instant=rollback.requested, action=Action.ROLLBACK)
         store.delete(rollback.path)
-    _log.info("%s: restored to %s, %d instants", store.uri, plan.savepoint, len(plan.instants))
-    return plan
+
+
+def _is_completed(timeline: Timeline, restore: Instant) -> bool:
+    return any(i.requested == restore.requested for i in timeline.completed(Action.RESTORE))
 
 
 def _target(

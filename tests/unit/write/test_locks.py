@@ -11,6 +11,7 @@ import pytest
 
 from bucketlake.errors import ConflictError
 from bucketlake.storage import LocalStore, MemoryStore, Store
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.timeline.clock import system_ms
 from bucketlake.write.locks import DISK_LOCK_PATH, OBJECT_LOCK_PATH, VALID_MS, table_lock
 
@@ -121,3 +122,15 @@ def test_a_nameless_lock_as_hudi_leaves_it_on_disk_is_respected_and_reported(tmp
         released.set()
         store.delete(DISK_LOCK_PATH)
         waiting.result()
+
+
+def test_a_lock_whose_answer_was_lost_is_given_back(place: tuple[Store, str]) -> None:
+    """Or everybody, the writer itself included, would wait until it runs out."""
+    store, _ = place
+    with (
+        pytest.raises(InjectedError),
+        table_lock(FaultyStore(store, fails_at=1, took_effect=True)),
+    ):
+        raise AssertionError("not ours")
+    with table_lock(store, wait_seconds=0):
+        pass

@@ -1,0 +1,621 @@
+"""Whatever a table is asked to do may be cut off at any moment, and the table is as before or as after, never between.
+
+Every operation on the store is such a moment: it fails before it did anything, or after, once or for good; it is held
+up for so long that others take the process for dead; or from then on the disk is full, or can only be read. The suite
+goes through all operations that a table has. A run of the soak profile takes every moment, any other a part of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, TypeVar
+
+import pytest
+
+from bucketlake import Table
+from bucketlake.config import load_properties, update_properties
+from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
+from bucketlake.layout.names import CLAIM_FOLDER
+from bucketlake.logfile import LogFormat
+from bucketlake.services import (
+    Retention,
+    archive_table,
+    clean_table,
+    compact_table,
+    create_savepoint,
+    delete_savepoint,
+    list_savepoints,
+    load_held,
+    look_for_restore,
+    look_for_rollback,
+    plan_compaction,
+    rollback_compaction,
+    run_compaction,
+    run_restore,
+    run_rollback,
+    schedule_compaction,
+)
+from bucketlake.state import files_of, load_state
+from bucketlake.storage import Store
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
+from bucketlake.testing.invariants import check_invariants
+from bucketlake.timeline import WRITE_ACTIONS, Action, load_history
+from bucketlake.write import TableSpec, WriteOptions, append_rows, begin_append, complete_append, create, job
+from bucketlake.write.adopt import adopt
+from bucketlake.write.fingerprint import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELDS, INDEX_TYPE, KEY_ENCODING
+from bucketlake.write.locks import table_lock
+from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
+from bucketlake.write.recovery import recover
+from stand_ins.aging import Bucket, age, copy_of
+from stand_ins.orders_table import SCHEMA, orders
+
+TAKES_ALL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+MOMENTS_MAX = 9
+"""Of one operation and one kind of fault, in a run that does not take all."""
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Points = dict[str, Counter[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What anybody can see of a table."""
+
+    rows: tuple[Row, ...] | None
+    """None: there is no table."""
+    writes: tuple[str, ...] = ()
+    """The actions of all completed writes, archived ones included, in no order."""
+    plans: int = 0
+    savepoints: int = 0
+    settings: tuple[object, ...] = ()
+
+
+def look(store: Store) -> Look:
+    try:
+        properties = load_properties(store)
+    except NotATableError:
+        return Look(rows=None)
+    state = load_state(store)
+    active = {(i.requested, i.action) for i in state.timeline.writes}
+    archived = {(a.requested, a.action) for a in load_history(store, properties) if a.action in WRITE_ACTIONS}
+    return Look(
+        rows=rows_of(store),
+        writes=tuple(sorted(action for _, action in active | archived)),
+        plans=len(state.timeline.pending(Action.COMPACTION)),
+        savepoints=len(list_savepoints(state)),
+        settings=(properties.bucket_count, properties.metadata_partitions),
+    )
+
+
+def rows_of(store: Store) -> tuple[Row, ...]:
+    rows = Table(store, load_properties(store)).to_arrow(columns=SCHEMA.names)
+    return tuple(sorted(tuple(row.values()) for row in rows.to_pylist()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Something that a table can be asked to do."""
+
+    name: str
+    make: Callable[[], Bucket]
+    """The table before."""
+    act: Callable[[Store], object]
+    done: Callable[[Store], object] = field(default=lambda store: None)
+    """What a service changes beside what anybody can see; done again, it is as after."""
+    between: bool = False
+    """Whether readers may see it halfway; until somebody recovers, that is."""
+    leaves: tuple[Action, ...] = ()
+    """What it leaves pending when it is cut off, for the next run of it to finish."""
+    replaces: bool = False
+    """Whether it takes away what others have written just before it."""
+    is_recovery: bool = False
+    """Whether whoever comes next does it anyway: then the table is as after."""
+
+
+TABLE_TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
+SPEC = TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), buckets=2)
+
+
+def table_of(store: Store) -> Table:
+    return Table(store, load_properties(store))
+
+
+@cache
+def written(table_type: str) -> Bucket:
+    """Two partitions of two buckets; base files, and logs over them where the table has such."""
+    store = Bucket()
+    spec = TableSpec(
+        name="orders",
+        schema=SCHEMA,
+        key=("id",),
+        partition=("dt",),
+        ordering=("ts",),
+        buckets=2,
+        table_type=TABLE_TYPES[table_type],  # type: ignore[arg-type] # a word of it
+    )
+    create(store, spec)
+    table_of(store).upsert(orders(range(6), "a", 1))
+    table_of(store).upsert(orders(range(2, 8), "b", 2))
+    return store
+
+
+def writes() -> Iterator[Case]:
+    acts: Mapping[str, Callable[[Table], object]] = {
+        "upsert": lambda table: table.upsert(orders(range(5, 10), "c", 3)),
+        "bulk_insert": lambda table: table.bulk_insert(orders(range(5, 10), "c", 3)),
+        "delete": lambda table: table.delete(orders(range(1, 4), "", 0).select(["id", "dt"])),
+        "overwrite": lambda table: table.overwrite(orders([2, 10], "c", 3)),
+        "overwrite_whole": lambda table: table.overwrite(orders([2, 10], "c", 3), whole_table=True),
+        "delete_partitions": lambda table: table.delete_partitions(["p1"]),
+    }
+    for table_type in TABLE_TYPES:
+        for name, act in acts.items():
+
+            def through(store: Store, act: Callable[[Table], object] = act) -> None:
+                act(table_of(store))
+
+            replaces = name in {"overwrite", "overwrite_whole", "delete_partitions"}
+            make = partial(lambda kind: copy_of(written(kind)), table_type)
+            yield Case(name=f"{name} {table_type}", make=make, act=through, replaces=replaces)
+
+    def append(store: Store) -> None:
+        begun = begin_append(store, SCHEMA, WriteOptions(log_format=LogFormat.PARQUET))
+        parts = (orders([5, 8], "c", 3), orders([5, 9], "d", 4))
+        complete_append(begun, [append_rows(begun, rows, task=number) for number, rows in enumerate(parts)])
+
+    yield Case(name="append mor", make=lambda: copy_of(written("mor")), act=append)
+
+
+def properties_cases() -> Iterator[Case]:
+    yield Case(name="create", make=Bucket, act=lambda store: create(store, SPEC))
+
+    def unadopted() -> Bucket:
+        store = copy_of(written("cow"))
+        keys = (INDEX_TYPE, BUCKET_ENGINE, BUCKET_COUNT, HASH_FIELDS, KEY_ENCODING)
+        update_properties(store, dict.fromkeys(keys))
+        return store
+
+    yield Case(name="adopt", make=unadopted, act=lambda store: adopt(store, buckets=2))
+
+    def with_metadata() -> Bucket:
+        store = copy_of(written("cow"))
+        update_properties(store, {"hoodie.table.metadata.partitions": "files,column_stats"})
+        for number in range(3):
+            store.put(f".hoodie/metadata/files/{number}", b"")
+        return store
+
+    def drop(store: Store) -> None:
+        run_drop_metadata_table(plan_drop_metadata_table(load_state(store)), store)
+
+    yield Case(
+        name="drop_metadata",
+        make=with_metadata,
+        act=drop,
+        done=lambda store: len(store.list(".hoodie/metadata", recursive=True).files),
+    )
+
+
+@cache
+def scheduled() -> tuple[Bucket, str]:
+    store = copy_of(written("mor"))
+    instant = schedule(store)
+    assert instant is not None
+    return store, instant
+
+
+def schedule(store: Store) -> str | None:
+    state = load_state(store)
+    return schedule_compaction(store, plan_compaction(state, files_of(state), load_held(state), now=""))
+
+
+@cache
+def compacted() -> Bucket:
+    """A table with slices to clean, a partition to end, and instants to archive."""
+    store = copy_of(written("mor"))
+    compact_table(store)
+    table_of(store).delete_partitions(["p1"])
+    table_of(store).upsert(orders([0, 2], "c", 3))
+    compact_table(store)
+    return store
+
+
+@cache
+def cleaned() -> Bucket:
+    store = copy_of(compacted())
+    clean_table(store, retain=Retention(commits=1))
+    for number in range(3):
+        table_of(store).upsert(orders([0, 2], "d", 4 + number))
+    return store
+
+
+def service_cases() -> Iterator[Case]:
+    yield Case(name="schedule compaction", make=lambda: copy_of(written("mor")), act=schedule)
+
+    def run(store: Store) -> None:
+        run_compaction(store, scheduled()[1])
+
+    logs = partial(_count, lambda path: ".log." in path)
+    yield Case(
+        name="run compaction",
+        make=lambda: copy_of(scheduled()[0]),
+        act=run,
+        done=lambda store: len(load_state(store).timeline.pending()),
+        leaves=(Action.COMPACTION,),
+    )
+    yield Case(
+        name="clean",
+        make=lambda: copy_of(compacted()),
+        act=lambda store: clean_table(store, retain=Retention(commits=1)),
+        done=logs,
+        leaves=(Action.CLEAN,),
+    )
+    yield Case(
+        name="archive",
+        make=lambda: copy_of(cleaned()),
+        act=lambda store: archive_table(store, keep_min=2, keep_max=3),
+        done=lambda store: len(load_state(store).timeline.writes),
+    )
+
+
+def way_back_cases() -> Iterator[Case]:
+    for table_type in TABLE_TYPES:
+
+        def roll_back(store: Store, table_type: str = table_type) -> None:
+            newest = load_state(written(table_type)).timeline.writes[-1].requested
+            run_rollback(look_for_rollback(load_state(store), newest), store)
+
+        make = partial(lambda kind: copy_of(written(kind)), table_type)
+        yield Case(name=f"rollback {table_type}", make=make, act=roll_back, replaces=True)
+
+    def roll_back_plan(store: Store) -> None:
+        run_rollback(look_for_rollback(load_state(store), scheduled()[1]), store)
+
+    yield Case(
+        name="rollback of a plan",
+        make=lambda: copy_of(scheduled()[0]),
+        act=roll_back_plan,
+        leaves=(Action.COMPACTION,),
+    )
+    yield Case(
+        name="rollback of a run",
+        make=half_compacted,
+        act=lambda store: rollback_compaction(store, scheduled()[1]),
+        done=partial(_count, lambda path: path.endswith(f"_{scheduled()[1]}.parquet")),
+        leaves=(Action.COMPACTION,),
+    )
+
+    yield Case(
+        name="savepoint",
+        make=lambda: copy_of(written("mor")),
+        act=create_savepoint,
+        leaves=(Action.SAVEPOINT,),
+    )
+
+    @cache
+    def protected(table_type: str) -> tuple[Bucket, str]:
+        store = copy_of(written(table_type))
+        instant = create_savepoint(store).instant
+        table_of(store).upsert(orders(range(4), "c", 3))
+        table_of(store).overwrite(orders([3, 11], "d", 4))
+        if table_type == "mor":
+            compact_table(store)
+        return store, instant
+
+    for table_type in TABLE_TYPES:
+
+        def restore(store: Store, table_type: str = table_type) -> None:
+            run_restore(look_for_restore(load_state(store), protected(table_type)[1]), store)
+
+        make = partial(lambda kind: copy_of(protected(kind)[0]), table_type)
+        yield Case(name=f"restore {table_type}", make=make, act=restore, between=True, replaces=True)
+
+    def delete(store: Store) -> None:
+        delete_savepoint(store, protected("cow")[1])
+
+    yield Case(name="delete_savepoint", make=lambda: copy_of(protected("cow")[0]), act=delete)
+
+
+@cache
+def half_compacted_contents() -> Bucket:
+    store, instant = copy_of(scheduled()[0]), scheduled()[1]
+
+    def failing(function, items):  # type: ignore[no-untyped-def] # a parallel map
+        function(items[0])
+        raise InjectedError("an executor died")
+
+    with pytest.raises(InjectedError):
+        run_compaction(store, instant, tasks=failing)
+    age(store)
+    return store
+
+
+def half_compacted() -> Bucket:
+    return aged_copy(half_compacted_contents())
+
+
+def aged_copy(store: Store) -> Bucket:
+    made = copy_of(store)
+    age(made)
+    return made
+
+
+class _DiesAfterClaim(FaultyStore):
+    def put_new(self, path: str, data: object) -> bool:
+        done = super().put_new(path, data)  # type: ignore[arg-type] # passed on
+        if path.startswith(CLAIM_FOLDER):
+            self._fails_at = len(self.operations) + 1
+            self._is_dead = True
+        return done
+
+
+@cache
+def left_by_the_dead(table_type: str, *, is_claimed: bool) -> Bucket:
+    """A writer died in the middle of its files, or between its claim and its publication."""
+    store = copy_of(written(table_type))
+    faulty = (
+        _DiesAfterClaim(store) if is_claimed else FaultyStore(store, fails_at=_files_begin(), is_dead=True)
+    )
+    with pytest.raises(InjectedError):
+        table_of(store).__class__(faulty, load_properties(store)).upsert(orders(range(5, 10), "c", 3))
+    return store
+
+
+def _files_begin() -> int:
+    """The number of an operation of an upsert after some of its files were put."""
+    counting = FaultyStore(copy_of(written("cow")))
+    table_of(counting).upsert(orders(range(5, 10), "c", 3))
+    files = [n for n, what in enumerate(counting.operations, 1) if what.endswith(".parquet")]
+    return files[-1]
+
+
+def recovery_cases() -> Iterator[Case]:
+    def act(store: Store) -> None:
+        recover(store, load_properties(store))
+
+    for name, is_claimed in (("recovery, taken back", False), ("recovery, published", True)):
+        make = partial(lambda claimed: aged_copy(left_by_the_dead("cow", is_claimed=claimed)), is_claimed)
+        yield Case(name=name, make=make, act=act, is_recovery=True)
+
+
+def _count(wanted: Callable[[str], bool], store: Store) -> int:
+    return sum(wanted(file.path) for file in store.list("", recursive=True).files)
+
+
+CASES = [
+    *properties_cases(),
+    *writes(),
+    *service_cases(),
+    *way_back_cases(),
+    *recovery_cases(),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "-") for case in CASES])
+
+
+def operations_of(case: Case) -> list[str]:
+    counting = FaultyStore(case.make())
+    case.act(counting)
+    return counting.operations
+
+
+def some_of(moments: list[T], case: Case, *, at_most: int = MOMENTS_MAX) -> list[T]:
+    """All of them in a soak; otherwise as many as there is time for, spread evenly, others for every case."""
+    if TAKES_ALL or len(moments) <= at_most:
+        return moments
+    offset = len(case.name) % 5
+    picked = {(n * len(moments)) // at_most + offset for n in range(at_most)}
+    return [moment for n, moment in enumerate(moments) if n in picked]
+
+
+def cut_offs(operations: list[str]) -> list[dict[str, Any]]:
+    """Every way to be cut off; an operation that only looks has one."""
+    found = []
+    for number, operation in enumerate(operations, 1):
+        changes = operation.split()[0] not in {"list", "stat", "read"}
+        for took_effect in (False, True) if changes else (False,):
+            for is_dead in (False, True):
+                found.append({"fails_at": number, "took_effect": took_effect, "is_dead": is_dead})
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "sleep", lambda seconds: None)
+    # What holds a lock in these tests is dead, or waits for the one that wants it.
+    monkeypatch.setitem(table_lock.__wrapped__.__kwdefaults__, "wait_seconds", 0.05)  # type: ignore[attr-defined]
+
+
+@pytest.mark.shows("X2", "X9")
+@every_case
+def test_cut_off_anywhere_it_is_as_before_or_as_after(case: Case, crash_points: Points) -> None:
+    before, after, done_after = outcomes_of(case)
+    moments = some_of(cut_offs(operations_of(case)), case)
+    for fault in moments:
+        store = case.make()
+        try:
+            case.act(FaultyStore(store, **fault))
+            is_acknowledged = True
+        except (InjectedError, ConflictError):
+            is_acknowledged = False
+        try:
+            check_aftermath(case, store, before, after, is_acknowledged=is_acknowledged)
+            check_it_can_go_on(case, store, after, done_after)
+        except Exception as error:
+            error.add_note(f"{case.name}: {fault}: {operations_of(case)[fault['fails_at'] - 1]}")
+            raise
+    crash_points.setdefault("cut off", Counter())[case.name] += len(moments)
+
+
+def outcomes_of(case: Case) -> tuple[Look, Look, object]:
+    store = case.make()
+    before = look(store)
+    case.act(store)
+    after = look(store)
+    done = case.done(store)
+    assert (after, done) != (before, case.done(case.make())) or case.is_recovery
+    return before, after, done
+
+
+def check_aftermath(case: Case, store: Bucket, before: Look, after: Look, *, is_acknowledged: bool) -> None:
+    if before.rows is not None and not case.between:
+        assert rows_of(store) in (before.rows, after.rows), "readers before anybody recovers"
+    age(store)
+    recover_twice(store)
+    now = look(store)
+    assert now in ((after,) if is_acknowledged or case.is_recovery else (before, after))
+    if now.rows is not None and now.settings[0] is not None:
+        check_invariants(Table(store, load_properties(store)))
+        check_nothing_is_left(case, store)
+
+
+def recover_twice(store: Bucket) -> None:
+    """As the next two writers do: the second finds the markers that the first one's rollback left."""
+    if look(store).rows is None:
+        return
+    for _ in range(2):
+        recover(store, load_properties(store))
+        age(store)
+
+
+def check_nothing_is_left(case: Case, store: Store) -> None:
+    pending = load_state(store).timeline.pending()
+    assert [i for i in pending if i.action not in case.leaves and i.action is not Action.COMPACTION] == []
+    known = {i.requested for i in pending}
+    for folder in (".hoodie/.temp", ".hoodie/.heartbeat"):
+        left = [file.path for file in store.list(folder, recursive=True).files]
+        assert [path for path in left if not any(instant in path for instant in known)] == []
+
+
+def check_it_can_go_on(case: Case, store: Store, after: Look, done_after: object) -> None:
+    """What did not happen can be done now; and the table can be written as ever."""
+    if (look(store), case.done(store)) != (after, done_after):
+        case.act(store)
+    now = look(store)
+    assert (now, case.done(store)) == (after, done_after)
+    assert now.rows is not None
+    table_of(store).upsert(orders([100], "next", 1))
+    assert {row for row in rows_of(store) if row[0] != 100} == set(now.rows)
+    assert len(rows_of(store)) == len(now.rows) + 1
+
+
+@pytest.mark.shows("X2", "X9")
+@every_case
+def test_held_up_until_it_is_taken_for_dead_it_is_as_before_or_as_after(
+    case: Case, crash_points: Points
+) -> None:
+    """Its lock and its heartbeat run out, and somebody recovers the table, between any two of its operations."""
+    before, after, done_after = outcomes_of(case)
+
+    def others(store: Store) -> None:
+        assert isinstance(store, Bucket)
+        age(store)
+        if look(store).rows is not None:
+            # Once: what tasks write after their markers are gone, ten minutes later, is the archiver's to delete.
+            recover(store, load_properties(store))
+
+    moments = some_of(list(range(1, len(operations_of(case)) + 1)), case, at_most=MOMENTS_MAX // 3)
+    for number in moments:
+        store = case.make()
+        try:
+            case.act(FaultyStore(store, fails_at=number, meanwhile=others))
+            is_acknowledged = True
+        except BucketlakeError:
+            is_acknowledged = False
+        try:
+            check_aftermath(case, store, before, after, is_acknowledged=is_acknowledged)
+            check_it_can_go_on(case, store, after, done_after)
+        except Exception as error:
+            error.add_note(f"{case.name} held up at {number}: {operations_of(case)[number - 1]}")
+            raise
+    crash_points.setdefault("held up, taken for dead", Counter())[case.name] += len(moments)
+
+
+@pytest.mark.shows("X2", "X9")
+@every_case
+def test_held_up_while_somebody_else_writes_neither_is_lost(case: Case, crash_points: Points) -> None:
+    """The other takes the lock over if it was held; what both did is there, one after the other."""
+    before, after, _ = outcomes_of(case)
+    if before.rows is None or before.settings != after.settings:
+        return  # it cannot be written yet
+    assert after.rows is not None
+    outcomes = set()
+
+    def other(store: Store) -> None:
+        assert isinstance(store, Bucket)
+        age(store)
+        try:
+            table_of(store).upsert(orders([100], "other", 9))
+            outcomes.add("written")
+        except ConflictError:
+            outcomes.add("refused")
+
+    moments = some_of(list(range(1, len(operations_of(case)) + 1)), case, at_most=MOMENTS_MAX // 3)
+    for number in moments:
+        store = case.make()
+        outcomes.clear()
+        try:
+            case.act(FaultyStore(store, fails_at=number, meanwhile=other))
+            is_acknowledged = True
+        except BucketlakeError:
+            is_acknowledged = False
+        try:
+            age(store)
+            recover_twice(store)
+            found = rows_of(store)
+            theirs = {row for row in found if row[0] == 100}
+            assert len(theirs) == 1 if outcomes == {"written"} and not case.replaces else len(theirs) <= 1
+            ours = tuple(row for row in found if row[0] != 100)
+            assert ours in ((after.rows,) if is_acknowledged else (before.rows, after.rows))
+            check_invariants(table_of(store))
+        except Exception as error:
+            error.add_note(f"{case.name} held up at {number}: {operations_of(case)[number - 1]}; {outcomes}")
+            raise
+    crash_points.setdefault("held up, written to", Counter())[case.name] += len(moments)
+
+
+@pytest.mark.shows("X2", "X9")
+@pytest.mark.parametrize(
+    "code", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=["full", "read-only", "forbidden"]
+)
+@every_case
+def test_a_store_that_stops_taking_files_leaves_the_table_as_it_was(
+    case: Case, code: int, crash_points: Points
+) -> None:
+    """The error names what the store said, the rows can be read, and once there is room it can be done again."""
+    before, after, done_after = outcomes_of(case)
+    changes = [
+        number
+        for number, operation in enumerate(operations_of(case), 1)
+        if operation.split()[0] not in {"list", "stat", "read"}
+    ]
+    moments = some_of(changes, case, at_most=2)
+    for number in moments:
+        store = case.make()
+        try:
+            case.act(FaultyStore(store, fails_at=number, refuses=code))
+            is_acknowledged = True
+        except OSError as error:
+            assert error.errno == code
+            is_acknowledged = False
+        try:
+            check_aftermath(case, store, before, after, is_acknowledged=is_acknowledged)
+            check_it_can_go_on(case, store, after, done_after)
+        except Exception as error:
+            error.add_note(f"{case.name} refused from {number}: {operations_of(case)[number - 1]}")
+            raise
+    crash_points.setdefault(f"refused ({errno.errorcode[code]})", Counter())[case.name] += len(moments)
+
+
+@pytest.mark.shows("X2")
+def test_a_write_that_a_full_disk_cuts_off_says_what_became_of_it() -> None:
+    store = copy_of(written("cow"))
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        table_of(FaultyStore(store, fails_at=_files_begin(), refuses=errno.ENOSPC)).upsert(
+            orders(range(5, 10), "c", 3)
+        )
+    assert any("Readers see all of it or nothing" in note for note in caught.value.__notes__)
