@@ -59,7 +59,7 @@ class BucketlakeAlone:
         Table.open(table).compact()
 
     def clean(self, table: str) -> None:
-        Table.open(table).clean(retain_commits=1)
+        Table.open(table).clean(retain_versions=1)
 
 
 def _plain(rows: pa.Table) -> list[list[Any]]:

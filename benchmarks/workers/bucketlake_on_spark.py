@@ -34,7 +34,7 @@ class BucketlakeOnSpark(SparkWorker):
         Table.open(table).compact(self.session)
 
     def clean(self, table: str) -> None:
-        Table.open(table).clean(self.session, retain_commits=1)
+        Table.open(table).clean(self.session, retain_versions=1)
 
 
 if __name__ == "__main__":

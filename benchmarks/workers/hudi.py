@@ -77,7 +77,8 @@ class Hudi(SparkWorker):
         self.session.sql("drop table if exists cleaned")
         self.session.sql(f"create table cleaned using hudi location '{table}'")
         self.session.sql(
-            f"call run_clean(table => 'cleaned', retain_commits => 1, options => '{options}')"
+            "call run_clean(table => 'cleaned', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', "
+            f"file_versions_retained => 1, options => '{options}')"
         ).collect()
 
     def _in_one_text(self, table_type: str) -> str:
