@@ -4,8 +4,8 @@ CPU time is the measure to compare by: on a busy machine wall time is mostly the
 time is read from its CPU clock, to the nanosecond; what its ended children took is in /proc, to the tick. A
 worker that ends between two readings moves from the one to the other, so nothing is lost.
 
-Memory is the sum of resident sets, sampled. Pages that forked Python workers share count once for each: it is
-an upper bound. Linux only.
+Memory is what the tree has in memory, sampled. A page that several processes share, as forked Python workers do,
+counts once: of each, its proportional set is summed. Linux only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Generic, TypeVar
 SAMPLE_SECONDS = 0.5
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
 Answer = TypeVar("Answer")
@@ -34,7 +33,7 @@ class Cost:
     """Of the process tree."""
     others_cpu_s: float
     """Of every other process but the meter's own."""
-    peak_rss_bytes: int
+    peak_memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def _read_clocks(root: int) -> _Clocks:
 
 
 class _Sampler(threading.Thread):
-    """Keeps the largest resident set seen."""
+    """Keeps the most memory seen."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
@@ -81,14 +80,14 @@ class _Sampler(threading.Thread):
 
     def run(self) -> None:
         while True:
-            self._peak = max(self._peak, sum(map(_rss_bytes, _resident(self._root))))
+            self._peak = max(self._peak, sum(map(_memory_bytes, _resident(self._root))))
             if self._ended.wait(SAMPLE_SECONDS):
                 return
 
     def stop(self) -> int:
         self._ended.set()
         self.join()
-        return max(self._peak, sum(map(_rss_bytes, _resident(self._root))))
+        return max(self._peak, sum(map(_memory_bytes, _resident(self._root))))
 
 
 def _tree(root: int) -> list[int]:
@@ -152,11 +151,12 @@ def _command(process: int) -> bytes:
         return b""
 
 
-def _rss_bytes(process: int) -> int:
+def _memory_bytes(process: int) -> int:
     try:
-        return int((_PROC / str(process) / "statm").read_text().split()[1]) * _PAGE_BYTES
+        lines = (_PROC / str(process) / "smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
 def _machine_busy_s() -> float:

@@ -110,8 +110,8 @@ class Score:
         return ordered[max(0, -(-len(ordered) * 95 // 100) - 1)]
 
     @property
-    def peak_rss_bytes(self) -> int:
-        return max(cost.peak_rss_bytes for cost in self.costs)
+    def peak_memory_bytes(self) -> int:
+        return max(cost.peak_memory_bytes for cost in self.costs)
 
     @property
     def rows_per_s(self) -> float:

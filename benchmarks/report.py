@@ -54,7 +54,7 @@ compacted: Avro log blocks over base files.
 **Method.** Every contestant is a process of its own with two cores (Spark: `local[2]`, {driver_memory}
 driver, equal settings). {warm_ups} warm-up rounds, then {repeats} rounds, contestants in turn, so that noise
 hits all; medians are shown. CPU is that of the whole process tree, JVM and Python workers included; memory
-is its largest resident set. Each question opens the table, lists, plans and reads anew. A lookup fetches a
+is the most it had, shared pages counted once. Each question opens the table, lists, plans and reads anew. A lookup fetches a
 row by its key, {lookups} keys in all: mean CPU, median wall and 95th percentile of one lookup. Every answer
 was compared with the truth that DuckDB computes from the inputs. `others` is the share of the machine that
 other processes took meanwhile. `× cheaper` is Hudi's CPU time over the contestant's, `× faster` the same of
@@ -157,7 +157,7 @@ def _rows(result: Result) -> Iterator[tuple[str, ...]]:
                 f"{score.rows_per_s:,.0f}",
                 f"{score.bytes_written / 1e6:.1f} MB",
                 f"{score.files_written:.0f}",
-                f"{score.peak_rss_bytes / 2**30:.1f} GiB",
+                f"{score.peak_memory_bytes / 2**30:.1f} GiB",
                 f"{score.noise(_cores()):.0%}",
                 _ratio(hudi, score, "cpu_s"),
                 _ratio(hudi, score, "wall_s"),
@@ -169,7 +169,7 @@ def _rows(result: Result) -> Iterator[tuple[str, ...]]:
             _time(score.cpu_s),
             _time(score.wall_s),
             _time(score.p95_ms / 1000) if score.latencies_ms else "",
-            f"{score.peak_rss_bytes / 2**30:.1f} GiB",
+            f"{score.peak_memory_bytes / 2**30:.1f} GiB",
             f"{score.noise(_cores()):.0%}",
             _ratio(hudi, score, "cpu_s"),
             _ratio(hudi, score, "wall_s"),

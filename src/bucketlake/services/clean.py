@@ -322,7 +322,7 @@ def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Cloc
             spared_names.setdefault(partition, []).append(name)
         taken_ms = max(0, clock.now_ms() - started_ms)
         body = encode_clean_metadata(plan, started=instant, taken_ms=taken_ms, spared=spared_names)
-        completed = complete(service, body, clock=clock)
+        completed = complete(service, lambda: body, clock=clock)
     return Cleaned(instant=instant, completed=completed, earliest_kept=plan.earliest_kept, files=len(doomed))
 
 

@@ -329,12 +329,12 @@ def run_clustering(
             _delete_strangers(state, instant, {path for task in work for path in task.paths})
             metadata = _metadata(plan, tasks(regroup, work), schema)
             written = [stat.path for stat in metadata.write_stats]
-            completed = complete(
-                service,
-                encode_commit_metadata(metadata, action=Action.CLUSTERING),
-                clock=clock,
-                check=lambda: _refuse_late(load_state(store), pending, plan, schema, written),
-            )
+
+            def say() -> bytes:
+                _refuse_late(load_state(store), pending, plan, schema, written)
+                return encode_commit_metadata(metadata, action=Action.CLUSTERING)
+
+            completed = complete(service, say, clock=clock)
     except CommitConflictError:
         _roll_back(store, instant, clock)
         raise

@@ -245,10 +245,13 @@ def run_compaction(
             write_inflight(store, state.properties, instant=instant, action=Action.COMPACTION)
         _delete_strangers(state, instant, {task.path for task in work})
         written = tasks(compact_slice, work)
-        metadata = _metadata(state, written)
-        body = encode_commit_metadata(metadata, action=Action.COMPACTION)
-        completed = complete(service, body, clock=clock)
-    return _report(instant, completed, metadata)
+
+        def say() -> bytes:
+            # The newest commit says what the table's columns are, and a writer may have added one since we began.
+            return encode_commit_metadata(_metadata(load_state(store), written), action=Action.COMPACTION)
+
+        completed = complete(service, say, clock=clock)
+    return _report(instant, completed, _metadata(state, written))
 
 
 def rollback_compaction(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:

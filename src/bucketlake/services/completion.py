@@ -101,18 +101,19 @@ def alive(
         yield service
 
 
-def complete(service: Service, body: bytes, *, clock: Clock, check: Callable[[], None] | None = None) -> str:
+def complete(service: Service, say: Callable[[], bytes], *, clock: Clock) -> str:
     """Complete a service's instant; return its completion time, which may be another process's.
 
-    `check` may refuse by raising. What it sees of the table is all there is: nobody completes anything in between.
+    `say` makes its body, and may refuse by raising. What it sees of the table is all there is: nobody completes
+    anything in between.
     """
     with table_lock(service.store):
-        completed = _complete(service, body, clock, check)
+        completed = _complete(service, say, clock)
     _tidy(service)
     return completed
 
 
-def _complete(service: Service, body: bytes, clock: Clock, check: Callable[[], None] | None) -> str:
+def _complete(service: Service, say: Callable[[], bytes], clock: Clock) -> str:
     store, properties = service.store, service.properties
     while True:
         claims, timeline = settle(store, properties)
@@ -125,8 +126,7 @@ def _complete(service: Service, body: bytes, clock: Clock, check: Callable[[], N
                 f"the {service.action} of {service.instant} cannot complete: somebody has taken it for dead and "
                 f"rolled it back. Nothing of it is visible. Run it again."
             )
-        if check is not None:
-            check()
+        body = say()
         write_inflight(store, properties, instant=service.instant, action=service.action, body=body)
         claim = Claim(
             number=claims.next_number,

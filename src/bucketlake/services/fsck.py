@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from bucketlake.basefile import FileFacts, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
-from bucketlake.errors import BucketlakeError, UnsupportedError
-from bucketlake.index import Index, NoIndex, resolve_index, verify
+from bucketlake.errors import BucketlakeError, CorruptTableError, UnsupportedError
+from bucketlake.index import Index, NoIndex, PartitionBuckets, resolve_counts, resolve_index, verify
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import BaseFile, DataFile, FileSlice, data_files_of, parse_data_file, slices_of
 from bucketlake.layout.names import (
@@ -54,6 +54,7 @@ from bucketlake.timeline import (
 from bucketlake.write.commit import PROOF_KEY
 from bucketlake.write.fingerprint import is_adopted, writing_index
 from bucketlake.write.heartbeat import is_alive, list_heartbeats
+from bucketlake.write.recorded_counts import load_counts
 from bucketlake.write.recovery import PLANNED
 
 _MODULUS = 1 << 64
@@ -141,6 +142,7 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
     index, findings = _index_of(state)
     findings += _check_files(seen)
     findings += _check_groups(seen, index)
+    findings += _check_recorded(state, index)
     groups = _group_checks(seen, index)
     done: list[GroupFound] = []
     # In a few batches, so that progress can be told between them.
@@ -322,10 +324,13 @@ def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
         return []
     found = []
     owners: dict[tuple[str, str], str] = {}
+    resolve_counts(index, sorted({part.partition for part in seen.slices}))
     for part in seen.slices:
         prefix = index.prefix_of_file(part.partition, part.file_id)
         if prefix is None:
             text = f"file group {part.file_id} is none of {index}"
+            if isinstance(index, PartitionBuckets):
+                text += f"; {index.rules.explain(part.partition)}. To mend it, overwrite the partition with its rows"
             found.append(Finding(Kind.STRAY_GROUP, part.partition, text))
             continue
         other = owners.setdefault((part.partition, prefix), part.file_id)
@@ -333,6 +338,27 @@ def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
             text = f"bucket {prefix} has {other} and {part.file_id}"
             found.append(Finding(Kind.SHARED_BUCKET, part.partition, text))
     return found
+
+
+def _check_recorded(state: TableState, index: Index) -> list[Finding]:
+    """Compare the counts that partitions were given with those that the rules say."""
+    if not isinstance(index, PartitionBuckets):
+        return []
+    try:
+        recorded = load_counts(state.store, state.timeline)
+    except CorruptTableError as error:
+        return [Finding(Kind.WRONG_LAYOUT, error.path, str(error))]
+    resolve_counts(index, recorded)
+    return [
+        Finding(
+            Kind.WRONG_LAYOUT,
+            partition,
+            f"{before.count} buckets by the write of {before.instant}; the rules of {index.version} say "
+            f"{index.bucket_count(partition)}. Put the rules back as they were",
+        )
+        for partition, before in sorted(recorded.items())
+        if before.instant >= index.version and before.count != index.bucket_count(partition)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

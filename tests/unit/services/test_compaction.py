@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 
 from bucketlake import Table
@@ -22,6 +25,7 @@ from bucketlake.services import (
     CompactionTrigger,
     Held,
     compact_table,
+    here,
     load_held,
     plan_compaction,
     rollback_compaction,
@@ -40,6 +44,10 @@ from stand_ins.timelines import state_of
 from stand_ins.transactions import clock
 
 _numbers = itertools.count()
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def memory() -> str:
@@ -163,6 +171,20 @@ def test_writers_go_on_between_planning_scheduling_and_running() -> None:
     assert logs_left(table) > 0, "what came after the schedule is over the new base files"
     compact_table(table.store)
     assert (rows_of(table), logs_left(table)) == (before, 0)
+
+
+def test_a_column_that_is_added_while_a_compaction_runs_is_not_forgotten() -> None:
+    table = written_table(memory())
+    wider = orders([90], "wider", 90).append_column("more", pa.array([7]))
+
+    def overtaken(function: Callable[[T], R], items: Sequence[T], /) -> list[R]:
+        done = here(function, items)
+        table.upsert(wider)
+        return done
+
+    compact_table(table.store, tasks=overtaken)
+    assert table.schema.names[-1] == "more"
+    assert table.to_arrow(columns=["more"], filters=[("id", "=", 90)]).to_pylist() == [{"more": 7}]
 
 
 def test_a_group_without_a_base_file_and_one_whose_rows_are_all_deleted_are_compacted() -> None:
