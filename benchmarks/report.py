@@ -54,7 +54,8 @@ compacted: Avro log blocks over base files.
 **Method.** Every contestant is a process of its own with two cores (Spark: `local[2]`, {driver_memory}
 driver, equal settings). {warm_ups} warm-up rounds, then {repeats} rounds, contestants in turn, so that noise
 hits all; medians are shown. CPU is that of the whole process tree, JVM and Python workers included; memory
-is the most it had, shared pages counted once. Each question opens the table, lists, plans and reads anew. A lookup fetches a
+is the most it had, shared pages counted once. Each question opens the table, lists, plans and reads anew.
+A lookup fetches a
 row by its key, {lookups} keys in all: mean CPU, median wall and 95th percentile of one lookup. Every answer
 was compared with the truth that DuckDB computes from the inputs. `others` is the share of the machine that
 other processes took meanwhile. `× cheaper` is Hudi's CPU time over the contestant's, `× faster` the same of

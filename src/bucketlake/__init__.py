@@ -24,8 +24,10 @@ from bucketlake.errors import (
     UnsafePathError,
     UnsupportedError,
 )
+from bucketlake.index import register_rule_type
 from bucketlake.read import Filter, Op
 from bucketlake.services import CompactionTrigger, Maintenance, Retention
+from bucketlake.sql import sql
 from bucketlake.table import Table, create_table
 
 __all__ = [
@@ -51,4 +53,6 @@ __all__ = [
     "UnsafePathError",
     "UnsupportedError",
     "create_table",
+    "register_rule_type",
+    "sql",
 ]

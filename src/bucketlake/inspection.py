@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 import pyarrow as pa
 
-from bucketlake.index import Index
+from bucketlake.errors import ConfigError
+from bucketlake.index import (
+    ConsistentBuckets,
+    Index,
+    NoIndex,
+    PartitionBuckets,
+    bucket_of,
+    hash_pieces,
+    resolve_counts,
+    ring_hash_of,
+)
 from bucketlake.layout import FileSlice, slices_of
 from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
@@ -110,6 +120,7 @@ class Layout:
 def layout(state: TableState, index: Index) -> Layout:
     files = files_of(state)
     view = view_for(state, (file for group in files.values() for file in group))
+    resolve_counts(index, files)
     return Layout(
         tuple(
             PartitionLayout(
@@ -153,3 +164,106 @@ def _operation(state: TableState, instant: Instant) -> str | None:
     if not instant.is_completed or instant.action not in _WRITES:
         return None
     return commit_metadata(state, instant).operation
+
+
+COMMITS_SHOWN = 5
+_ALL_HASHES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Where a key lives, and why; prints as a few lines. None or empty where the index does not say."""
+
+    record_key: str
+    """As the table spells it."""
+    partition: str
+    index: str
+    pieces: tuple[str | None, ...] = ()
+    """What of the key is hashed."""
+    hash: int | None = None
+    rule: str | None = None
+    """What decides the partition's bucket count."""
+    rules_version: str | None = None
+    """The instant of the rules."""
+    count: int | None = None
+    bucket: int | None = None
+    prefix: str | None = None
+    """How the ids of its file groups begin."""
+    file_groups: tuple[str, ...] = ()
+    """Those that may hold the key, and are there."""
+    commits: tuple[TimelineEntry, ...] = ()
+    """The last ones on the active timeline that wrote to these, newest first."""
+
+    def __str__(self) -> str:
+        lines = [
+            f"key          {self.record_key!r} in partition {self.partition!r}",
+            f"index        {self.index}",
+        ]
+        if self.pieces:
+            lines.append(f"hashed       {', '.join(map(repr, self.pieces))} -> {self.hash}")
+        if self.rule is not None:
+            lines.append(f"rule         {self.rule}; rules of {self.rules_version or 'the caller'}")
+        if self.bucket is not None:
+            lines.append(f"bucket       {self.hash} mod {self.count} = {self.bucket}")
+        if self.prefix is not None:
+            lines.append(f"file ids     {self.prefix}-...")
+        lines.append(f"file groups  {', '.join(self.file_groups) or 'none yet'}")
+        lines += [
+            f"written by   {c.action} of {c.requested}, {c.operation}, completed {c.completed}"
+            for c in self.commits
+        ]
+        return "\n".join(lines)
+
+
+def explain(state: TableState, index: Index, record_key: str, *, partition: str | None) -> Explanation:
+    """Follow a key to its file group; ConfigError if the table has partitions and none is named."""
+    if partition is None:
+        if state.properties.partition_fields:
+            raise ConfigError(
+                "the table has partitions, and a key lives in one of them: name it by its path, as `bucketlake "
+                "layout` shows it."
+            )
+        partition = ""
+    files = files_of(state).get(partition, ())
+    visible = [part.file_id for part in slices_of(partition, files, view_for(state, files))]
+    pieces = () if isinstance(index, NoIndex) else hash_pieces(record_key, index.hash_fields)
+    wanted = index.file_groups(partition, visible, [pieces])
+    facts = Explanation(
+        record_key=record_key,
+        partition=partition,
+        index=str(index),
+        pieces=pieces,
+        count=index.bucket_count(partition),
+        file_groups=tuple(sorted(wanted)),
+        commits=_written_by(state, partition, wanted),
+    )
+    if isinstance(index, NoIndex):
+        return facts
+    facts = replace(facts, prefix=index.prefix_of(partition, pieces))
+    if isinstance(index, ConsistentBuckets):
+        return replace(facts, hash=ring_hash_of(pieces))
+    hashed = bucket_of(pieces, _ALL_HASHES)
+    facts = replace(facts, hash=hashed, bucket=hashed % (facts.count or 1))
+    if isinstance(index, PartitionBuckets):
+        return replace(facts, rule=index.rules.explain(partition).reason, rules_version=index.version)
+    return facts
+
+
+def _written_by(state: TableState, partition: str, file_ids: frozenset[str]) -> tuple[TimelineEntry, ...]:
+    """Find the newest commits that wrote to some file groups, by reading one after the other from the end."""
+    found: list[TimelineEntry] = []
+    for instant in sorted(state.timeline.writes, key=lambda i: i.completed or i.requested, reverse=True):
+        if len(found) == COMMITS_SHOWN or not file_ids:
+            break
+        metadata = commit_metadata(state, instant)
+        if any(stat.partition == partition and stat.file_id in file_ids for stat in metadata.write_stats):
+            found.append(
+                TimelineEntry(
+                    requested=instant.requested,
+                    completed=instant.completed,
+                    action=instant.action.value,
+                    state=instant.state.value,
+                    operation=metadata.operation,
+                )
+            )
+    return tuple(found)

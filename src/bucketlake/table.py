@@ -18,7 +18,7 @@ from bucketlake import inspection, services
 from bucketlake import spark as on_spark
 from bucketlake.config import TableProperties, TableType, load_properties
 from bucketlake.errors import ConfigError
-from bucketlake.index import Index, resolve_index
+from bucketlake.index import RULE_TYPE, Index, resolve_index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
 from bucketlake.read import (
@@ -109,6 +109,7 @@ class CompactionArguments(TypedDict, total=False):
     """Which file groups to compact; `CompactionTrigger` says what each means."""
 
     delta_commits: int | None
+    log_bytes: int | None
     log_ratio: float | None
     hours: float | None
 
@@ -139,6 +140,8 @@ def create_table(
     partition: str | Sequence[str] = (),
     ordering: str | Sequence[str] = (),
     buckets: int = BUCKETS_DEFAULT,
+    partition_rules: str | None = None,
+    rule_type: str = RULE_TYPE,
     hash_fields: str | Sequence[str] = (),
     table_type: TableType | str = TableType.COPY_ON_WRITE,
     name: str | None = None,
@@ -148,13 +151,16 @@ def create_table(
     non_blocking: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make an empty table with simple buckets at `path`.
+    """Make an empty table at `path`.
 
     `schema` is an Arrow or Spark schema, a frame that has it, or DDL text; `spark` may be None. Rows with one `key`
     are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one. A key
     is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are hashed,
-    is stored with the table: every later writer keeps to it. In a `non_blocking` table, which is merge-on-read and has
-    `ordering`, writers that open a bucket at the same time may both commit: none needs to be run again.
+    is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`, give
+    partitions counts of their own: the first expression that is found in a partition's path decides, and `buckets` is
+    for the others. They are regular expressions unless `rule_type` names another registered type. In a `non_blocking`
+    table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time may both commit: none
+    needs to be run again.
     """
     store = open_store(fspath(path), storage_options)
     spec = TableSpec(
@@ -164,6 +170,8 @@ def create_table(
         partition=_names(partition),
         ordering=_names(ordering),
         buckets=buckets,
+        partition_rules=partition_rules or "",
+        rule_type=rule_type,
         hash_fields=_names(hash_fields),
         table_type=_table_type(table_type),
         hive_style=hive_style,
@@ -226,17 +234,24 @@ class Table:
         cls,
         path: str | PathLike[str],
         *,
-        buckets: int,
+        buckets: int | None = None,
         hash_fields: str | Sequence[str] | None = None,
+        partition_rules: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> Table:
-        """Open a table that Hudi wrote with simple buckets, so that it can be written to.
+        """Open a table that Hudi wrote with simple or partition-level buckets, so that it can be written to.
 
-        Hudi keeps no bucket count. Every key is looked at, and must lie where `buckets` and `hash_fields` put it; then
-        both are stored with the table. A wrong count is an error, which says the right one if it can be told.
+        Hudi keeps no bucket count. Every key is looked at, and must lie where `buckets`, `hash_fields` and
+        `partition_rules` put it; then they are stored with the table. A wrong count is an error, which says the right
+        one if it can be told. A table that Hudi has rescaled keeps its rules itself, and needs none of them.
         """
         store = open_store(fspath(path), storage_options)
-        adopt(store, buckets=buckets, hash_fields=None if hash_fields is None else _names(hash_fields))
+        adopt(
+            store,
+            buckets=buckets,
+            hash_fields=None if hash_fields is None else _names(hash_fields),
+            partition_rules=partition_rules,
+        )
         return cls(store, load_properties(store))
 
     def __repr__(self) -> str:
@@ -336,6 +351,7 @@ class Table:
             log_format=_log_format(options.get("log_format", LogFormat.PARQUET)),
             buckets=asked["buckets"],
             hash_fields=asked["hash_fields"],
+            partition_rules=asked["rules"],
         )
         maintenance, progress = options.get("maintenance"), options.get("progress")
         if isinstance(rows, pa.Table):
@@ -385,9 +401,9 @@ class Table:
     ) -> Done[Compacted] | Due[Compaction]:
         """Merge logs into new base files, on `spark` or in this process.
 
-        Every file group that has logs; or those with at least `delta_commits` writes in them, with at least
-        `log_ratio` times the bytes of the base file, or whose oldest is of `hours` ago. Compactions that are pending,
-        ours or Hudi's, are run first. A dry run says what would be done.
+        Every file group that has logs; or those with at least `delta_commits` writes in them, of at least `log_bytes`,
+        or `log_ratio` times the bytes of the base file, or whose oldest is of `hours` ago. Compactions that are
+        pending, ours or Hudi's, are run first. A dry run says what would be done.
         """
         trigger = CompactionTrigger(**when)
         if dry_run:
@@ -558,6 +574,16 @@ class Table:
         """Show partitions, buckets, file sizes and skew."""
         state = load_state(self.store)
         return inspection.layout(state, self._index(state, None))
+
+    def explain(self, key: Key, *, partition: str | None = None) -> inspection.Explanation:
+        """Say where a key lives and why: what is hashed, which rule decides, which file group, who wrote to it last.
+
+        A key is what `get` takes; `partition` is a partition's path, needed if the table has partitions.
+        """
+        state = load_state(self.store)
+        generator = KeyGenerator.from_properties(self.properties)
+        (record_key,) = record_keys_of([key], generator, table_schema(state))
+        return inspection.explain(state, self._index(state, None), record_key, partition=partition)
 
     def _index(self, state: TableState, query: Query | None) -> Index:
         as_of = query.as_of if query is not None else None

@@ -112,12 +112,13 @@ class Shape:
     url_encode: bool
     engine: str
     count: int
+    rules: str = "2024-01,3;é$,5"
 
     def index(self, partitions: set[str]) -> Index:
         if self.engine == "simple":
             return SimpleBuckets(self.count, self.hash_fields)
         if self.engine == "rules":
-            return PartitionBuckets(Rules(parse_rules("2024-01,3;é$,5"), self.count), self.hash_fields)
+            return PartitionBuckets(Rules(parse_rules(self.rules), self.count), self.hash_fields)
         rings = {p: HashingMetadata.initial(p, self.count).ring for p in partitions}
         return ConsistentBuckets(rings, self.hash_fields)
 
@@ -125,8 +126,14 @@ class Shape:
         """What a user who knows the writer's options would say."""
         if self.engine == "consistent":
             return {"hash_fields": self.hash_fields}
-        rules = {"partition_rules": "2024-01,3;é$,5"} if self.engine == "rules" else {}
+        rules = {"partition_rules": self.rules} if self.engine == "rules" else {}
         return {"buckets": self.count, "hash_fields": self.hash_fields, **rules}
+
+
+EXPRESSIONS = ["2024-01", "^2024", "01$", "p_text=a", "é$", "[a0]", "(a|b)=", "a.b", "50%", ".*", "1$|^0"]
+RULES = st.lists(st.tuples(st.sampled_from(EXPRESSIONS), st.integers(1, 9)), min_size=1, max_size=4).map(
+    lambda rules: ";".join(f"{expression},{count}" for expression, count in rules)
+)
 
 
 @st.composite
@@ -140,6 +147,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         url_encode=draw(st.booleans()),
         engine=draw(st.sampled_from(["simple", "rules", "consistent"])),
         count=draw(st.integers(1, 7)),
+        rules=draw(RULES),
     )
 
 

@@ -1,6 +1,17 @@
 """The command line: each command prints what a function below returned."""
 
-from bucketlake.cli import clustering, fsck, history, inspect, maintain, rows, service_run, services, write
+from bucketlake.cli import (
+    clustering,
+    fsck,
+    history,
+    inspect,
+    maintain,
+    rows,
+    service_run,
+    services,
+    sql,
+    write,
+)
 from bucketlake.cli.app import app, main
 
 __all__ = [
@@ -14,5 +25,6 @@ __all__ = [
     "rows",
     "service_run",
     "services",
+    "sql",
     "write",
 ]

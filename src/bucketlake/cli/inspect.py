@@ -1,10 +1,15 @@
-"""`bucketlake describe | timeline | layout`: what a table is, without reading a row of it."""
+"""`bucketlake describe | timeline | layout | explain`: what a table is, without reading a row of it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.text import Text
 
 from bucketlake.cli.app import AsJson, Buckets, Screen, Storage, TablePath, app, grid, human_bytes, open_table
+from bucketlake.cli.values import parse_key
 
 
 @app.command()
@@ -99,3 +104,19 @@ def layout(
     Screen(as_json).show(
         {"size_bytes": found.size_bytes, "skew": round(found.skew, 4), "partitions": rows}, drawn
     )
+
+
+@app.command()
+def explain(
+    table: TablePath,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key, as JSON if of several columns.")],
+    partition: Annotated[str | None, typer.Option(help="Path of the partition the key is in.")] = None,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    buckets: Buckets = None,
+) -> None:
+    """Say where a key lives and why: hash, rule, bucket, file group, and the last commits that wrote to it."""
+    opened = open_table(table, storage, buckets=buckets)
+    fields = opened.properties.record_key_fields
+    found = opened.explain(parse_key(key, opened.schema, fields), partition=partition)
+    Screen(as_json).show(asdict(found), Text(str(found)))

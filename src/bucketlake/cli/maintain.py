@@ -19,10 +19,18 @@ app.add_typer(metadata, name="metadata")
 @app.command()
 def adopt(
     table: TablePath,
-    buckets: Annotated[int, typer.Option(help="Buckets per partition, as its writer was told.")],
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            help="Buckets per partition, as its writer was told; a table with rules says it itself."
+        ),
+    ] = None,
     hash_field: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Key column that is hashed, if not all are; may be repeated."),
+    ] = None,
+    partition_rules: Annotated[
+        str | None, typer.Option(metavar="RULES", help="Rules that its writer was told, if it was any.")
     ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -30,9 +38,16 @@ def adopt(
     """Check every key of a table that Hudi made, and keep its bucket count with it."""
     store = open_table(table, storage).store
     with progress_bar("file groups") as on_progress:
-        done = adopt_table(store, buckets=buckets, hash_fields=hash_field or None, on_progress=on_progress)
+        done = adopt_table(
+            store,
+            buckets=buckets,
+            hash_fields=hash_field or None,
+            partition_rules=partition_rules,
+            on_progress=on_progress,
+        )
     facts = {
         "buckets": done.buckets,
+        "rules": done.rules,
         "hash fields": list(done.hash_fields),
         "key encoding": done.encoding,
         "rows": done.rows,

@@ -60,7 +60,7 @@ def read(
         rows += batch.slice(0, limit - len(rows) if limit else None).to_pylist()
         if limit and len(rows) >= limit:
             break
-    _show(rows, plan.context.schema, Screen(as_json))
+    show_rows(rows, plan.context.schema, Screen(as_json))
 
 
 @app.command()
@@ -86,7 +86,7 @@ def get(
         columns=_names(columns),
         as_of=as_of,
     )
-    _show(found.to_pylist(), found.schema, Screen(as_json))
+    show_rows(found.to_pylist(), found.schema, Screen(as_json))
     if not found.num_rows:
         raise typer.Exit(EXIT_NOTHING_FOUND)
 
@@ -95,7 +95,8 @@ def _names(columns: str | None) -> list[str] | None:
     return [name.strip() for name in columns.split(",")] if columns else None
 
 
-def _show(rows: list[dict[str, Any]], schema: pa.Schema, screen: Screen) -> None:
+def show_rows(rows: list[dict[str, Any]], schema: pa.Schema, screen: Screen) -> None:
+    """Print rows as a table or as JSON."""
     printable = [json_row(row) for row in rows]
     drawn = grid("", *schema.names, numbers=[f.name for f in schema if pa.types.is_primitive(f.type)])
     for row in printable:

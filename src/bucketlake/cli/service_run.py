@@ -40,6 +40,9 @@ def run(
     compact_delta_commits: Annotated[
         int | None, typer.Option(metavar="N", help="Compact file groups with so many writes in their logs.")
     ] = None,
+    compact_log_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Or whose logs have so many bytes.")
+    ] = None,
     compact_log_ratio: Annotated[
         float | None,
         typer.Option(metavar="X", help="Or whose logs have so many times the bytes of the base file."),
@@ -69,6 +72,7 @@ def run(
     maintenance = _maintenance(
         compact={
             "delta_commits": compact_delta_commits,
+            "log_bytes": compact_log_bytes,
             "log_ratio": compact_log_ratio,
             "hours": compact_older_than,
         },
@@ -106,8 +110,8 @@ def _maintenance(
     """Choose the services whose options are given."""
     if not (_is_given(compact) or _is_given(clean) or archive is not None):
         raise ConfigError(
-            "say what is to be done: give at least one of --compact-delta-commits, --compact-log-ratio, "
-            "--compact-older-than, --clean-commits, --clean-hours, --clean-versions, --archive."
+            "say what is to be done: give at least one of --compact-delta-commits, --compact-log-bytes, "
+            "--compact-log-ratio, --compact-older-than, --clean-commits, --clean-hours, --clean-versions, --archive."
         )
     return Maintenance(
         compact=CompactionTrigger(**compact) if _is_given(compact) else None,

@@ -31,6 +31,7 @@ def compact(
     delta_commits: Annotated[
         int | None, typer.Option(help="Only file groups with so many writes in their logs.")
     ] = None,
+    log_bytes: Annotated[int | None, typer.Option(help="Or whose logs have so many bytes.")] = None,
     log_ratio: Annotated[
         float | None, typer.Option(help="Or whose logs have so many times the bytes of the base file.")
     ] = None,
@@ -49,6 +50,7 @@ def compact(
     opened = open_table(table, storage)
     when: CompactionArguments = {
         "delta_commits": delta_commits,
+        "log_bytes": log_bytes,
         "log_ratio": log_ratio,
         "hours": older_than,
     }

@@ -62,7 +62,16 @@ def create(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Of two versions of a row the greater wins; may be repeated."),
     ] = None,
-    buckets: Annotated[int, typer.Option(help="Buckets per partition, for good.")] = BUCKETS_DEFAULT,
+    buckets: Annotated[
+        int, typer.Option(help="Buckets per partition; with rules, of those that no rule decides.")
+    ] = BUCKETS_DEFAULT,
+    partition_rules: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULES",
+            help='Buckets by partition: "expression,count;expression,count"; the first that is found decides.',
+        ),
+    ] = None,
     hash_field: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Key column that is hashed, if not all are; may be repeated."),
@@ -84,7 +93,7 @@ def create(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Make an empty table with simple buckets."""
+    """Make an empty table, with one bucket count for all partitions or a count for each by rules."""
     if (schema is None) == (schema_from is None):
         raise ConfigError("a table needs columns: give either --schema or --schema-from.")
     columns = on_spark.parse_ddl(schema) if schema is not None else read_schema(schema_from or "")
@@ -96,6 +105,7 @@ def create(
         partition=partition or (),
         ordering=ordering or (),
         buckets=buckets,
+        partition_rules=partition_rules,
         hash_fields=hash_field or (),
         table_type=_TYPES[table_type],
         name=name,

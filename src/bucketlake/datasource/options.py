@@ -1,7 +1,8 @@
 """Options of `format("bucketlake")`, parsed and checked.
 
 Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
-`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `buckets`, `hash_fields`.
+`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `buckets`, `hash_fields`,
+`partition_rules`.
 Both: `path`, and `storage.<name>`, which goes to the store.
 """
 
@@ -29,7 +30,7 @@ READING = frozenset(
         "partition_rules",
     }
 )
-WRITING = frozenset({"path", "log_format", "buckets", "hash_fields"})
+WRITING = frozenset({"path", "log_format", "buckets", "hash_fields", "partition_rules"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class SinkOptions:
                 log_format=LogFormat(log_format),
                 buckets=_integer(options, "buckets"),
                 hash_fields=_names(options, "hash_fields"),
+                partition_rules=options.get("partition_rules"),
             ),
         )
 

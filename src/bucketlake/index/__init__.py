@@ -16,21 +16,35 @@ from bucketlake.index.index import (
     PartitionBuckets,
     Pieces,
     SimpleBuckets,
+    resolve_counts,
     verify,
 )
 from bucketlake.index.partition import (
+    INITIAL_INSTANT,
+    NO_RULES,
     ConfigVersions,
     HashingConfig,
+    VersionedRules,
     choose_version,
+    current_version,
     list_versions,
     load_config,
+    load_rules,
+    write_config,
 )
-from bucketlake.index.resolve import resolve_index
-from bucketlake.index.rules import Rule, Rules, parse_rules
+from bucketlake.index.resolve import resolve_index, says_the_same
+from bucketlake.index.rule_types import declare_rules, read_rules, register_rule_type
+from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rule, Rules, parse_rules
 
 __all__ = [
+    "BUCKETS_MAX",
+    "INITIAL_INSTANT",
+    "NO_RULES",
+    "RULE_TYPE",
     "ConfigVersions",
     "ConsistentBuckets",
+    "CountRules",
+    "Decision",
     "HashingConfig",
     "HashingMetadata",
     "Index",
@@ -43,19 +57,28 @@ __all__ = [
     "Rules",
     "SimpleBuckets",
     "StoredRings",
+    "VersionedRules",
     "bucket_of",
     "buckets_of",
     "cannot_disturb",
     "choose_ring",
     "choose_version",
+    "current_version",
+    "declare_rules",
     "hash_pieces",
     "list_rings",
     "list_versions",
     "load_config",
+    "load_rules",
     "parse_rules",
     "pieces_from_hash_values",
+    "read_rules",
+    "register_rule_type",
+    "resolve_counts",
     "resolve_index",
     "ring_hash_of",
     "ring_hashes_of",
+    "says_the_same",
     "verify",
+    "write_config",
 ]

@@ -13,7 +13,7 @@ the ring does not know) it gives all file groups back: slow is allowed, a lost r
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from bucketlake.index.consistent import Ring
 from bucketlake.index.hashing import bucket_of, ring_hash_of
 from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
-from bucketlake.index.rules import Rules
+from bucketlake.index.rules import CountRules
 
 Pieces = tuple[str | None, ...]
 
@@ -100,14 +100,13 @@ class SimpleBuckets:
 class PartitionBuckets:
     """Every partition has its own count, by rules on its path."""
 
-    rules: Rules
+    rules: CountRules
     hash_fields: tuple[str, ...]
+    version: str = ""
+    """The instant of the `.hashing_config` that the rules are from; empty if a caller gave them."""
 
     def __str__(self) -> str:
-        return (
-            f"partition-level buckets: {self.rules.default_count} unless one of {len(self.rules.rules)} rules says "
-            f"otherwise, hashed from {', '.join(self.hash_fields)}"
-        )
+        return f"partition-level buckets: {self.rules}, hashed from {', '.join(self.hash_fields)}"
 
     def bucket_count(self, partition: str) -> int | None:
         return self.rules.count_of(partition)
@@ -202,6 +201,12 @@ class NoIndex:
         pieces: Collection[Pieces],  # noqa: ARG002
     ) -> frozenset[str]:
         return frozenset(file_ids)
+
+
+def resolve_counts(index: Index, partitions: Iterable[str]) -> None:
+    """Let an index work out the counts of many partitions at once; asked for one by one, rules are slow."""
+    if isinstance(index, PartitionBuckets):
+        index.rules.counts_of(list(partitions))
 
 
 def verify(index: Index, partition: str, file_id: str, record_keys: Any) -> str | None:

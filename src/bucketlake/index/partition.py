@@ -8,7 +8,8 @@ A version is written before the rescale that it belongs to is committed, so a fi
 timeline decides: the newest version whose replacecommit is completed on the active timeline, else the newest
 from before the active timeline's start. A pending or rolled-back rescale's version is neither.
 
-This module reads. It writes no version and rescales nothing.
+A table's first version is put there when it is made, under the all-zero instant (`write_config`); later ones are
+a rescale's.
 """
 
 from __future__ import annotations
@@ -19,13 +20,22 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError
-from bucketlake.index.rules import RULE_TYPE, Rules, parse_rules
+from bucketlake.index.rule_types import read_rules
+from bucketlake.index.rules import RULE_TYPE, CountRules
+from bucketlake.layout.names import (
+    HASHING_CONFIG_ARCHIVE_FOLDER,
+    HASHING_CONFIG_DRAFT_FOLDER,
+    HASHING_CONFIG_FOLDER,
+    hashing_config_path,
+)
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Timeline
 
-CONFIG_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
-ARCHIVE_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/archive"
-RFC_FOLDER = ".hoodie/.hashing_meta"
+CONFIG_FOLDER = HASHING_CONFIG_FOLDER
+ARCHIVE_FOLDER = HASHING_CONFIG_ARCHIVE_FOLDER
+RFC_FOLDER = HASHING_CONFIG_DRAFT_FOLDER
+INITIAL_INSTANT = "00000000000000"
+"""Of the version that a table is made with, as Hudi spells it."""
 CONFIG_SUFFIX = ".hashing_config"
 
 _REMEDY = "Restore the file from a copy, or name the rules yourself when you open the table."
@@ -72,21 +82,29 @@ class HashingConfig:
         ]
         return ("{\n" + ",\n".join(lines) + "\n}").encode("utf-8")
 
-    def rules(self, *, path: str) -> Rules:
+    def rules(self, *, path: str) -> CountRules:
         """Read the expressions. CorruptTableError if no engine could, UnsupportedError if we can't."""
-        if self.rule_type.lower() != RULE_TYPE:
-            raise UnsupportedError(
-                subject=f"the rule type in {path}",
-                found=repr(self.rule_type),
-                supported=RULE_TYPE,
-                remedy="Read the table without bucket pruning.",
-            )
         try:
-            return Rules(parse_rules(self.expressions), self.default_count)
+            return read_rules(
+                self.rule_type, self.expressions, self.default_count, subject=f"the rule type in {path}"
+            )
         except ConfigError as error:
             raise _corrupt(
                 path, f"in the key 'expressions': {error}", "rules expression,count;..."
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedRules:
+    """Rules, and the instant of the version that they are from."""
+
+    version: str = ""
+    """Empty: the table has none."""
+    rules: CountRules | None = None
+    """None: there are none, or they are of a kind that we can't read."""
+
+
+NO_RULES = VersionedRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +129,43 @@ class ConfigVersions:
         return counting[max(counting)] if counting else None
 
 
-def list_versions(store: Store) -> ConfigVersions:
-    """List the versions of a table's rules; none for a table that is not partition-level."""
+def list_versions(store: Store, *, with_archived: bool = True) -> ConfigVersions:
+    """List the versions of a table's rules; none for a table that is not partition-level.
+
+    Archived ones matter to reads of the past only.
+    """
     return ConfigVersions(
         active=_versions_in(store, RFC_FOLDER) | _versions_in(store, CONFIG_FOLDER),
-        archived=_versions_in(store, ARCHIVE_FOLDER),
+        archived=_versions_in(store, ARCHIVE_FOLDER) if with_archived else {},
     )
 
 
 def load_config(store: Store, path: str) -> HashingConfig:
     return HashingConfig.parse(store.read(path), path=path)
+
+
+def current_version(store: Store, timeline: Timeline) -> str:
+    """Return the instant of the version that counts now, empty if none does."""
+    path = list_versions(store, with_archived=False).choose(timeline)
+    return "" if path is None else instant_of(path)
+
+
+def load_rules(store: Store, timeline: Timeline) -> VersionedRules:
+    """Return the rules that count now."""
+    path = list_versions(store, with_archived=False).choose(timeline)
+    if path is None:
+        return NO_RULES
+    try:
+        return VersionedRules(instant_of(path), load_config(store, path).rules(path=path))
+    except UnsupportedError:
+        return VersionedRules(instant_of(path))
+
+
+def write_config(store: Store, config: HashingConfig) -> str:
+    """Put a version where Hudi looks for it, and return its path. Whether it counts, the timeline says."""
+    path = hashing_config_path(config.instant)
+    store.put(path, config.render())
+    return path
 
 
 def choose_version(instants: Iterable[str], timeline: Timeline, *, as_of: str | None = None) -> str | None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bucketlake.config import BucketEngine, TableProperties
-from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.index import ConsistentBuckets, Index, NoIndex, PartitionBuckets, SimpleBuckets
-from bucketlake.index.partition import HashingConfig, list_versions, load_config
-from bucketlake.index.rules import Rules, parse_rules
+from bucketlake.index.partition import HashingConfig, instant_of, list_versions, load_config
+from bucketlake.index.rule_types import read_rules
+from bucketlake.index.rules import RULE_TYPE, CountRules
 from bucketlake.state import TableState
 
 _BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -45,7 +46,7 @@ def resolve_index(
         raise ConfigError(
             f"the bucket count is {buckets}, and a table has one at least. Give the count it has."
         )
-    declared = None if rules is None else parse_rules(rules)
+    declared = None if rules is None else read_rules(RULE_TYPE, rules, buckets or 1, subject="the rules")
     fields = _hash_fields(properties, hash_fields)
     if not fields:
         if buckets is not None or declared is not None:
@@ -54,13 +55,13 @@ def resolve_index(
             )
         return NoIndex(reason="the table's keys were generated")
 
-    versions = list_versions(state.store)
+    versions = list_versions(state.store, with_archived=as_of is not None)
     path = versions.choose(state.timeline, as_of=as_of)
     if path is not None:
         config = load_config(state.store, path)
         _check_config(config, path, buckets=buckets, rules=rules)
         try:
-            return PartitionBuckets(config.rules(path=path), fields)
+            return PartitionBuckets(config.rules(path=path), fields, instant_of(path))
         except UnsupportedError as error:
             return NoIndex(fields, f"its rules can't be read: {error}")
     rings = list_rings(state.store, state.timeline, as_of=as_of)
@@ -81,7 +82,7 @@ def resolve_index(
                 "rules were given without a default bucket count, and the table stores none. "
                 "Give buckets= too."
             )
-        return PartitionBuckets(Rules(declared, count), fields)
+        return PartitionBuckets(read_rules(RULE_TYPE, rules or "", count, subject="the rules"), fields)
     if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
         return SimpleBuckets(count, fields)
     return NoIndex(fields)
@@ -107,8 +108,23 @@ def _check_config(config: HashingConfig, path: str, *, buckets: int | None, rule
         raise _differs(
             f"the default bucket count of {path}", stored=str(config.default_count), asked=str(buckets)
         )
-    if rules is not None and rules != config.expressions:
+    if rules is not None and rules != config.expressions and not _reads_the_same(rules, config, path):
         raise _differs(f"the rules of {path}", stored=config.expressions, asked=rules)
+
+
+def says_the_same(text: str, rules: CountRules) -> bool:
+    """Tell whether rules that a caller gave are these, blanks aside."""
+    try:
+        return read_rules(rules.rule_type, text, rules.default_count, subject="the rules") == rules
+    except BucketlakeError:
+        return False
+
+
+def _reads_the_same(text: str, config: HashingConfig, path: str) -> bool:
+    try:
+        return says_the_same(text, config.rules(path=path))
+    except BucketlakeError:
+        return False
 
 
 def _agreed(name: str, stored: int | None, asked: int | None) -> int | None:

@@ -16,26 +16,79 @@ differently by two engines would split a partition's layout:
 
 A rule holds no comma and no semicolon. A repetition without bound inside another, or around alternatives, is
 refused as well: Java could backtrack over it for hours.
+
+This is the rule type `regex`. Others are made known by whoever calls us (`rule_types`); all answer as `CountRules`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.index.resolved_counts import remembered
 
 RULE_TYPE = "regex"
+
+BUCKETS_MAX = 65_536
+"""More per partition than anybody needs: ids have room for eight digits, but every bucket is a file."""
 
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's trim() takes off
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _REPEATS_MAX = 1000
 _COUNT_MAX = 2**31 - 1
-_CACHED_PARTITIONS = 500_000
+_NO_RULE = -1
+
+
+class CountRules(Protocol):
+    """How many buckets a partition has. A value: hashable, picklable, the same answer everywhere and every time."""
+
+    @property
+    def rule_type(self) -> str: ...
+
+    @property
+    def expressions(self) -> str:
+        """As declared."""
+
+    @property
+    def default_count(self) -> int:
+        """Of partitions that no rule decides."""
+
+    def count_of(self, partition: str) -> int:
+        """Return the number of buckets of a partition."""
+
+    def counts_of(self, partitions: Sequence[str]) -> list[int]:
+        """Return the same for many partitions, in one go."""
+
+    def explain(self, partition: str) -> Decision:
+        """Say what decides a partition's count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Why a partition has as many buckets as it has; prints as a line."""
+
+    partition: str
+    count: int
+    rule: str | None
+    """The expression that was found first; None: the default."""
+    number: int | None = None
+    """Which one of them, from 1."""
+
+    def __str__(self) -> str:
+        return f"{self.partition or '(not partitioned)'}: {self.count} buckets, {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        if self.rule is None:
+            return "the default: no rule is found in the path"
+        return f"by {self.rule}" if self.number is None else f"by rule {self.number}: {self.rule}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +104,29 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Bucket counts by rules, with a default for partitions that no rule catches."""
+    """Bucket counts by regular expressions, with a default for partitions that none is found in.
+
+    >>> print(Rules(parse_rules("2024-01-0[12],4;2024-.*,8"), 2))
+    2024-01-0[12],4;2024-.*,8; otherwise 2
+    """
 
     rules: tuple[Rule, ...]
     default_count: int
+    _name: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_name", str(self))
+
+    def __str__(self) -> str:
+        return f"{self.expressions}; otherwise {self.default_count}"
+
+    @property
+    def rule_type(self) -> str:
+        return RULE_TYPE
+
+    @property
+    def expressions(self) -> str:
+        return ";".join(f"{rule.expression},{rule.count}" for rule in self.rules)
 
     def count_of(self, partition: str) -> int:
         """Return the number of buckets of a partition.
@@ -62,10 +134,45 @@ class Rules:
         >>> Rules(parse_rules("2024-01-0[12],4;2024-.*,8"), 2).count_of("dt=2024-01-02")
         4
         """
-        return _count_of(self, partition)
+        return remembered(self._name, [partition], self._resolve)[0]
+
+    def counts_of(self, partitions: Sequence[str]) -> list[int]:
+        return remembered(self._name, partitions, self._resolve)
+
+    def explain(self, partition: str) -> Decision:
+        """Say which rule decides.
+
+        >>> print(Rules(parse_rules("2024-01-0[12],4;2024-.*,8"), 2).explain("dt=2024-03-01"))
+        dt=2024-03-01: 8 buckets, by rule 2: 2024-.*
+        """
+        found = int(self._deciding([partition])[0])
+        if found == _NO_RULE:
+            return Decision(partition, self.default_count, None)
+        return Decision(partition, self.rules[found].count, self.rules[found].expression, found + 1)
+
+    def _resolve(self, partitions: Sequence[str]) -> list[int]:
+        # The default comes last, where the number of no rule leads.
+        counts = np.array([*(rule.count for rule in self.rules), self.default_count])
+        resolved: list[int] = counts[self._deciding(partitions)].tolist()
+        return resolved
+
+    def _deciding(self, partitions: Sequence[str]) -> np.ndarray:
+        """Find the number of the rule that decides each partition, a rule at a time over those still open."""
+        decided = np.full(len(partitions), _NO_RULE)
+        still_open = np.arange(len(partitions))
+        paths = pa.array(partitions, pa.string())
+        for number, rule in enumerate(self.rules):
+            if not len(still_open):
+                break
+            is_found = pc.match_substring_regex(paths, rule.re2)
+            found = is_found.to_numpy(zero_copy_only=False)
+            decided[still_open[found]] = number
+            still_open = still_open[~found]
+            paths = paths.filter(pc.invert(is_found))
+        return decided
 
 
-def parse_rules(expressions: str) -> tuple[Rule, ...]:
+def parse_rules(expressions: str, *, count_max: int = _COUNT_MAX) -> tuple[Rule, ...]:
     """Read rules as declared.
 
     ConfigError for what no engine could use (no number, nothing to match), UnsupportedError for regular
@@ -78,21 +185,12 @@ def parse_rules(expressions: str) -> tuple[Rule, ...]:
     start = 0
     # Java's split drops what is empty at the end, so a closing semicolon is no fault.
     for text in expressions.rstrip(";").split(";"):
-        rules.append(_parse_rule(expressions, text, start))
+        rules.append(_parse_rule(expressions, text, start, count_max))
         start += len(text) + 1
     return tuple(rules)
 
 
-@lru_cache(maxsize=_CACHED_PARTITIONS)
-def _count_of(rules: Rules, partition: str) -> int:
-    path = pa.array([partition], pa.string())
-    for rule in rules.rules:
-        if pc.match_substring_regex(path, rule.re2)[0].as_py():
-            return rule.count
-    return rules.default_count
-
-
-def _parse_rule(expressions: str, text: str, start: int) -> Rule:
+def _parse_rule(expressions: str, text: str, start: int, count_max: int) -> Rule:
     expression, comma, number = text.partition(",")
     if not comma:
         raise _fault(expressions, start + len(text), "a comma and a bucket count after the expression")
@@ -100,8 +198,8 @@ def _parse_rule(expressions: str, text: str, start: int) -> Rule:
     if not re.fullmatch(r"\+?[0-9]{1,10}", number.strip(_BLANKS)):
         raise _fault(expressions, number_start, f"a bucket count (found {number!r}), then ';' or the end")
     count = int(number.strip(_BLANKS))
-    if not 0 < count <= _COUNT_MAX:
-        raise _fault(expressions, number_start, f"a bucket count from 1 to {_COUNT_MAX} (found {count})")
+    if not 0 < count <= count_max:
+        raise _fault(expressions, number_start, f"a bucket count from 1 to {count_max} (found {count})")
     stripped = expression.strip(_BLANKS)
     if not stripped:
         raise _fault(expressions, start, "an expression before the comma")

@@ -27,6 +27,9 @@ HASHING_CONFIG_DRAFT_FOLDER = ".hoodie/.hashing_meta"
 """Where the RFC put `.hashing_config` files, before Hudi built it elsewhere."""
 CONSISTENT_METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
 
+RECORDED_COUNTS_FOLDER = ".hoodie/.simple_hashing/meta"
+"""Where writers note how many buckets they gave a partition."""
+
 PARTITION_METADATA_PREFIX = ".hoodie_partition_metadata"
 """The file that makes a folder a partition; `.parquet` follows when the base format is used for it."""
 
@@ -165,6 +168,11 @@ def hashing_metadata_path(partition: str, instant: str) -> str:
 def hashing_commit_path(partition: str, instant: str) -> str:
     """The empty file that says a ring version was found to be committed."""
     return f"{hashing_metadata_folder(partition)}/{instant}.commit"
+
+
+def recorded_counts_path(instant: str) -> str:
+    """Return where the bucket counts that `instant` recorded are."""
+    return f"{RECORDED_COUNTS_FOLDER}/{instant}.hashing_meta"
 
 
 def parse_hashing_name(name: str) -> tuple[str, str] | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import Index, Pieces, hash_pieces
+from bucketlake.index import Index, Pieces, hash_pieces, resolve_counts
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     DataFile,
@@ -96,6 +96,8 @@ def _plan(
     cut = read_optimized_slices_of if query.read_optimized else slices_of
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []
+    if pieces is not None:
+        resolve_counts(index, found.files)
     for partition, files in found.files.items():
         visible = cut(partition, files, view, as_of=found.as_of)
         wanted = prune_file_groups(partition, (s.file_id for s in visible), pieces, index=index)

@@ -89,25 +89,34 @@ class CompactionTrigger:
 
     delta_commits: int | None = None
     """At least so many writes are in its logs."""
+    log_bytes: int | None = None
+    """Its logs have at least so many bytes."""
     log_ratio: float | None = None
     """Its logs have at least so many times the bytes of its base file."""
     hours: float | None = None
     """Its oldest log is of a write at least so long ago."""
 
     def __post_init__(self) -> None:
-        given = {"delta commits": self.delta_commits, "log ratio": self.log_ratio, "hours": self.hours}
+        given = {
+            "delta commits": self.delta_commits,
+            "log bytes": self.log_bytes,
+            "log ratio": self.log_ratio,
+            "hours": self.hours,
+        }
         for name, value in given.items():
             if value is not None and not value >= (1 if name == "delta commits" else 0):
                 raise ConfigError(f"compacting by {name} needs a positive number and got {value}.")
 
     def holds(self, part: FileSlice, *, now: str) -> bool:
         """Tell whether to compact a slice; `now` is an instant time."""
-        if (self.delta_commits, self.log_ratio, self.hours) == (None, None, None):
+        if (self.delta_commits, self.log_bytes, self.log_ratio, self.hours) == (None, None, None, None):
             return True
         instants = sorted({log.instant for log in part.log_files})
         if self.delta_commits is not None and len(instants) >= self.delta_commits:
             return True
         base_bytes = part.base_file.size_bytes if part.base_file else 0
+        if self.log_bytes is not None and _log_bytes(part) >= self.log_bytes:
+            return True
         if self.log_ratio is not None and _log_bytes(part) >= self.log_ratio * base_bytes:
             return True
         return self.hours is not None and instants[0] <= shift_instant(now, -int(self.hours * _HOUR_MS))

@@ -1,9 +1,10 @@
 """Adopt: a table that Hudi made learns to say how its keys are spread over buckets.
 
-Hudi keeps no bucket count, so the caller says one. `plan_adopt` looks at every key of the table, in the columns of a
-snapshot, and fails on the first that does not lie where the count puts it, or is not spelled as we would spell it:
-a row like that would be written a second time by the next upsert. `run_adopt` then keeps the layout in
-`hoodie.properties`, where Hudi leaves it alone.
+Hudi keeps no bucket count, so the caller says one; a table with versions of bucket rules says it itself, and rules
+that Hudi's writer was only told of are kept as its first version. `plan_adopt` looks at every key of the table, in
+the columns of a snapshot, and fails on the first that does not lie where the count puts it, or is not spelled as we
+would spell it: a row like that would be written a second time by the next upsert. `run_adopt` then keeps the layout
+in `hoodie.properties`, where Hudi leaves it alone.
 
 A key with the hash h in bucket b fits n buckets exactly if n divides h - b, so the greatest common divisor of these
 differences tells the right count, or a multiple of it, after a few keys.
@@ -20,17 +21,33 @@ import pyarrow.compute as pc
 
 from bucketlake.config import TableProperties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
-from bucketlake.index import NoIndex, SimpleBuckets, buckets_of, resolve_index
+from bucketlake.index import (
+    BUCKETS_MAX,
+    INITIAL_INSTANT,
+    HashingConfig,
+    NoIndex,
+    PartitionBuckets,
+    SimpleBuckets,
+    buckets_of,
+    declare_rules,
+    list_versions,
+    resolve_counts,
+    resolve_index,
+    write_config,
+)
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
-from bucketlake.write.create import BUCKETS_MAX, FORMAT_VERSION, FORMAT_VERSION_KEY
-from bucketlake.write.fingerprint import KeyEncoding, fingerprint, key_encoding
+from bucketlake.write.create import FORMAT_VERSION, FORMAT_VERSION_KEY
+from bucketlake.write.fingerprint import BUCKET_COUNT, KeyEncoding, fingerprint, key_encoding
+from bucketlake.write.locks import table_lock
 
 _KEY_COLUMN = "_hoodie_record_key"
 _ALL_HASHES = 1 << 31
+
+_Buckets = SimpleBuckets | PartitionBuckets
 
 Progress = Callable[[int, int], None]
 """Called with the number of file groups that were checked, and of all."""
@@ -47,31 +64,48 @@ class AdoptPlan:
     rows: int
     file_groups: int
     partitions: int
+    rule_type: str | None = None
+    """Of the table's rules, if partitions have their counts by rules."""
+    rules: str = ""
+    new_rules: HashingConfig | None = None
+    """The rules as the table's first version, if it has none."""
 
     @property
     def properties(self) -> dict[str, str]:
         """What is kept with the table."""
         layout = fingerprint(
-            key=self.key, buckets=self.buckets, hash_fields=self.hash_fields, encoding=self.encoding
+            key=self.key,
+            buckets=self.buckets,
+            hash_fields=self.hash_fields,
+            encoding=self.encoding,
+            rule_type=self.rule_type,
         )
         return layout | {FORMAT_VERSION_KEY: FORMAT_VERSION}
 
     def __str__(self) -> str:
         return (
             f"{self.rows:,} rows in {self.file_groups:,} file groups of {self.partitions:,} partitions agree with "
-            f"{self.buckets} buckets hashed from {', '.join(self.hash_fields)}, keys written as {self.encoding}"
+            f"{f'the rules {self.rules}, otherwise ' if self.rule_type else ''}{self.buckets} buckets hashed from "
+            f"{', '.join(self.hash_fields)}, keys written as {self.encoding}"
         )
 
 
 def adopt(
     store: Store,
     *,
-    buckets: int,
+    buckets: int | None = None,
     hash_fields: Sequence[str] | None = None,
+    partition_rules: str | None = None,
     on_progress: Progress | None = None,
 ) -> AdoptPlan:
     """Check a table's layout and keep it with the table; `LayoutMismatchError` if a key does not agree with it."""
-    plan = plan_adopt(load_state(store), buckets=buckets, hash_fields=hash_fields, on_progress=on_progress)
+    plan = plan_adopt(
+        load_state(store),
+        buckets=buckets,
+        hash_fields=hash_fields,
+        partition_rules=partition_rules,
+        on_progress=on_progress,
+    )
     run_adopt(store, plan)
     return plan
 
@@ -79,18 +113,23 @@ def adopt(
 def plan_adopt(
     state: TableState,
     *,
-    buckets: int,
+    buckets: int | None = None,
     hash_fields: Sequence[str] | None = None,
+    partition_rules: str | None = None,
     on_progress: Progress | None = None,
 ) -> AdoptPlan:
-    """Check every key of a table against a bucket count. Reads the key columns of all rows; writes nothing."""
-    index = _claimed_index(state, buckets, hash_fields)
+    """Check every key of a table against a bucket count, or rules. Reads the key columns of all rows; writes nothing.
+
+    Both may be left out where the table has versions of its rules.
+    """
+    index = _claimed_index(state, buckets, hash_fields, partition_rules)
     generator = KeyGenerator.from_properties(state.properties)
     columns = dict.fromkeys([_KEY_COLUMN, *_columns_of(generator)])
     plan = plan_read(state, make_query(state, columns=list(columns)), NoIndex())
     check = _Check(index, generator)
     bucket_by_group = _buckets_of_groups(plan, index)
     check.highest_bucket = max(bucket_by_group.values(), default=0)
+    rules = index.rules if isinstance(index, PartitionBuckets) else None
     rows = 0
     for number, file_slice in enumerate(plan.slices):
         if on_progress is not None:
@@ -103,9 +142,12 @@ def plan_adopt(
         on_progress(len(plan.slices), len(plan.slices))
     return AdoptPlan(
         key=state.properties.record_key_fields,
-        buckets=buckets,
+        buckets=rules.default_count if rules is not None else _count(index, ""),
         hash_fields=index.hash_fields,
         encoding=key_encoding(state.properties),
+        rule_type=rules.rule_type if rules is not None else None,
+        rules=rules.expressions if rules is not None else "",
+        new_rules=_first_version(index),
         rows=rows,
         file_groups=len(plan.slices),
         partitions=len({file_slice.partition for file_slice in plan.slices}),
@@ -113,28 +155,65 @@ def plan_adopt(
 
 
 def run_adopt(store: Store, plan: AdoptPlan) -> TableProperties:
-    """Keep a checked layout with the table."""
-    return update_properties(store, plan.properties)
+    """Keep a checked layout with the table: its rules first, so that it is never said to have some and has none."""
+    with table_lock(store):
+        if plan.new_rules is not None:
+            if list_versions(store):
+                raise LayoutMismatchError(
+                    f"{store.uri} got rules of its own while its keys were checked. Nothing was changed: try again."
+                )
+            write_config(store, plan.new_rules)
+        # Of a table that had one count and has rules now, the count goes.
+        return update_properties(store, {BUCKET_COUNT: None, **plan.properties})
 
 
-def _claimed_index(state: TableState, buckets: int, hash_fields: Sequence[str] | None) -> SimpleBuckets:
-    if not 1 <= buckets <= BUCKETS_MAX:
+def _claimed_index(
+    state: TableState, buckets: int | None, hash_fields: Sequence[str] | None, rules: str | None
+) -> _Buckets:
+    if buckets is not None and not 1 <= buckets <= BUCKETS_MAX:
         raise ConfigError(f"the bucket count is {buckets}; expected 1 to {BUCKETS_MAX} per partition.")
+    has_versions = bool(list_versions(state.store, with_archived=False))
     stored = state.properties.bucket_count
-    if stored is not None and stored != buckets:
-        raise LayoutMismatchError(
-            f"{state.store.uri} says it has {stored} buckets, and is to be adopted with {buckets}. A table's layout "
-            f"is kept once; drop the option to keep {stored}."
-        )
-    index = resolve_index(state, buckets=buckets, hash_fields=hash_fields)
-    if not isinstance(index, SimpleBuckets):
+    if not has_versions:
+        if buckets is None and stored is None:
+            raise ConfigError(
+                f"{state.store.uri} does not say how many buckets a partition has. Give the count that its writer was "
+                f"given: buckets=N (hoodie.bucket.index.num.buckets)."
+            )
+        if stored is not None and buckets is not None and stored != buckets:
+            raise LayoutMismatchError(
+                f"{state.store.uri} says it has {stored} buckets, and is to be adopted with {buckets}. A table's "
+                f"layout is kept once; drop the option to keep {stored}."
+            )
+        if rules is not None:
+            declare_rules(rules, buckets or stored or 1)
+    index = resolve_index(state, buckets=buckets, hash_fields=hash_fields, rules=rules)
+    if not isinstance(index, SimpleBuckets | PartitionBuckets):
         raise UnsupportedError(
             subject=f"the index of {state.store.uri}",
             found=str(index),
-            supported="adopting simple buckets",
+            supported="adopting simple and partition-level buckets",
             remedy="Its layout is kept in files of its own; there is nothing to adopt.",
         )
     return index
+
+
+def _first_version(index: _Buckets) -> HashingConfig | None:
+    """Return the rules as a version to be written, unless they are from one."""
+    if isinstance(index, SimpleBuckets) or index.version:
+        return None
+    return HashingConfig(
+        expressions=index.rules.expressions,
+        default_count=index.rules.default_count,
+        rule_type=index.rules.rule_type,
+        instant=INITIAL_INSTANT,
+    )
+
+
+def _count(index: _Buckets, partition: str) -> int:
+    count = index.bucket_count(partition)
+    assert count is not None
+    return count
 
 
 def _columns_of(generator: KeyGenerator) -> list[str]:
@@ -142,18 +221,19 @@ def _columns_of(generator: KeyGenerator) -> list[str]:
     return [name.partition(".")[0] for name in names]
 
 
-def _buckets_of_groups(plan: ReadPlan, index: SimpleBuckets) -> dict[tuple[str, str], int]:
+def _buckets_of_groups(plan: ReadPlan, index: _Buckets) -> dict[tuple[str, str], int]:
     """Find the bucket of every file group, by its id: there is one, below the count, and nobody shares it."""
     buckets: dict[tuple[str, str], int] = {}
     owners: dict[tuple[str, str], str] = {}
+    resolve_counts(index, sorted({file_slice.partition for file_slice in plan.slices}))
     for file_slice in plan.slices:
         partition, file_id = file_slice.partition, file_slice.file_id
         prefix = index.prefix_of_file(partition, file_id)
         if prefix is None:
             raise LayoutMismatchError(
-                f"the file group {file_id} of partition {partition!r} is none of {index.count} buckets: its id does "
-                f"not begin with the eight digits of one. The table has more buckets, or was not written with Hudi's "
-                f"simple bucket index. Nothing was changed."
+                f"the file group {file_id} of partition {partition!r} is none of {_count(index, partition)} buckets: "
+                f"its id does not begin with the eight digits of one. The table has more buckets, or was not written "
+                f"with Hudi's simple bucket index. Nothing was changed."
             )
         other = owners.setdefault((partition, prefix), file_id)
         if other != file_id:
@@ -169,9 +249,10 @@ def _buckets_of_groups(plan: ReadPlan, index: SimpleBuckets) -> dict[tuple[str, 
 class _Check:
     """Looks at keys, and remembers what they tell about the count."""
 
-    index: SimpleBuckets
+    index: _Buckets
     generator: KeyGenerator
     highest_bucket: int = 0
+    """In the table; tells nothing where partitions have counts of their own."""
     divisor: int = field(default=0, init=False)
     """The greatest common divisor of hash - bucket over all keys seen."""
 
@@ -179,7 +260,7 @@ class _Check:
         keys = batch.column(_KEY_COLUMN)
         hashes = buckets_of(keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
         self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - bucket), self.divisor)))
-        is_stray = hashes % self.index.count != bucket
+        is_stray = hashes % _count(self.index, file_slice.partition) != bucket
         if is_stray.any():
             raise self._stray(str(keys[int(is_stray.argmax())]), file_slice)
         self._check_spelling(batch, keys, file_slice)
@@ -204,12 +285,13 @@ class _Check:
             )
 
     def _stray(self, key: str, file_slice: FileSlice) -> LayoutMismatchError:
-        fits = self.divisor if self.highest_bucket < self.divisor <= BUCKETS_MAX else None
+        is_one_count = isinstance(self.index, SimpleBuckets)
+        fits = self.divisor if is_one_count and self.highest_bucket < self.divisor <= BUCKETS_MAX else None
         advice = (
             f"All keys looked at so far agree with {fits} buckets: try that."
             if fits
             else "Give the count and the hash fields that its writer was given (hoodie.bucket.index.num.buckets, "
-            "hoodie.bucket.index.hash.field)."
+            "hoodie.bucket.index.hash.field, hoodie.bucket.index.partition.expressions)."
         )
         return LayoutMismatchError(
             f"the record key {key!r} of partition {file_slice.partition!r} lies in the file group "

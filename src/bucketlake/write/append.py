@@ -29,7 +29,6 @@ from bucketlake.errors import UnsupportedError
 from bucketlake.state import TableState, files_of
 from bucketlake.storage import Store
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
-from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after
 from bucketlake.write.state import Operation, WriteState, plan_write
 from bucketlake.write.task import GroupWritten
@@ -58,13 +57,13 @@ def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Appe
     def check(state: TableState) -> None:
         _check_appendable(state)
         columns_after(schema, state, Operation.UPSERT)
-        writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
+        options.index_of(state)
 
     transaction, state = begin(store, operation=Operation.UPSERT, check=check)
     try:
         plan = plan_write(
             state,
-            writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
+            options.index_of(state),
             files_of(state),
             instant=transaction.instant,
             operation=Operation.UPSERT,

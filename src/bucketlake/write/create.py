@@ -1,7 +1,8 @@
 """A new table: what it is to be, checked, and written down as `hoodie.properties`.
 
 `properties_of` decides and touches no disk; `create` writes. A table is made of two files: one that keeps the folder
-of the timeline in being, since Hudi does not open a table without it, and the properties, which make it a table.
+of the timeline in being, since Hudi does not open a table without it, and the properties, which make it a table. Bucket
+rules, if it has any, are a third, written before the properties: a table never is without them.
 """
 
 from __future__ import annotations
@@ -27,16 +28,26 @@ from bucketlake.errors import (
     NotATableError,
     TableExistsError,
 )
+from bucketlake.index import (
+    BUCKETS_MAX,
+    INITIAL_INSTANT,
+    RULE_TYPE,
+    HashingConfig,
+    declare_rules,
+    list_versions,
+    write_config,
+)
 from bucketlake.keygen import is_certain
 from bucketlake.layout.names import TIMELINE_KEEPER
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, storable
 from bucketlake.storage import Store
 from bucketlake.write.fingerprint import fingerprint, key_encoding
+from bucketlake.write.locks import table_lock
 from bucketlake.write.state import NON_BLOCKING
 
+__all__ = ["BUCKETS_DEFAULT", "BUCKETS_MAX", "TableSpec", "create", "key_generator_of", "properties_of"]
+
 BUCKETS_DEFAULT = 4
-BUCKETS_MAX = 65_536
-"""More per partition than anybody needs: ids have room for eight digits, but every bucket is a file."""
 
 FORMAT_VERSION_KEY = "bucketlake.version"
 FORMAT_VERSION = "1"
@@ -59,7 +70,10 @@ class TableSpec:
     ordering: tuple[str, ...] = ()
     """Of two versions of a row the one with the higher values wins; empty: the later write."""
     buckets: int = BUCKETS_DEFAULT
-    """Per partition, for the life of the table."""
+    """Per partition, for the life of the table; with rules, of partitions that no rule decides."""
+    partition_rules: str = ""
+    """Bucket counts by partition: `expression,count;expression,count`. Empty: every partition has `buckets`."""
+    rule_type: str = RULE_TYPE
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
     table_type: TableType = TableType.COPY_ON_WRITE
@@ -83,11 +97,38 @@ def create(store: Store, spec: TableSpec) -> TableProperties:
     try:
         load_properties(store)
     except NotATableError:
-        store.put_new(TIMELINE_KEEPER, b"")
-        return create_properties(store, properties)
+        # Under the lock: of two who make it at once, none may leave its rules to the other's table.
+        with table_lock(store):
+            return _write_table(store, spec, properties)
     except BucketlakeError:
         pass  # broken, or of a kind we do not read; but a table
     raise TableExistsError(path=store.uri)
+
+
+def _write_table(store: Store, spec: TableSpec, properties: Mapping[str, str]) -> TableProperties:
+    try:
+        load_properties(store)
+    except NotATableError:
+        pass
+    else:
+        raise TableExistsError(path=store.uri)
+    # Whoever was cut off before it was a table has left rules that are not ours.
+    for path in list_versions(store, with_archived=False).active.values():
+        store.delete(path)
+    if spec.partition_rules:
+        write_config(store, config_of(spec))
+    store.put_new(TIMELINE_KEEPER, b"")
+    return create_properties(store, properties)
+
+
+def config_of(spec: TableSpec) -> HashingConfig:
+    """Return the first version of a new table's rules."""
+    return HashingConfig(
+        expressions=spec.partition_rules,
+        default_count=spec.buckets,
+        rule_type=spec.rule_type,
+        instant=INITIAL_INSTANT,
+    )
 
 
 def properties_of(spec: TableSpec) -> dict[str, str]:
@@ -131,6 +172,7 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
         buckets=spec.buckets,
         hash_fields=spec.hash_fields or spec.key,
         encoding=key_encoding(TableProperties.parse(properties)),
+        rule_type=spec.rule_type if spec.partition_rules else None,
     )
     if spec.non_blocking:
         properties[NON_BLOCKING] = _flag(True)
@@ -184,6 +226,13 @@ def _check(spec: TableSpec) -> None:
             f"the bucket count is {spec.buckets}; expected 1 to {BUCKETS_MAX} per partition. A bucket should hold "
             f"some hundred MB of rows."
         )
+    if spec.partition_rules:
+        if not spec.partition:
+            raise ConfigError(
+                f"the partition rules are {spec.partition_rules!r}, and the table has no partition columns. Name some, "
+                f"or give buckets= alone."
+            )
+        declare_rules(spec.partition_rules, spec.buckets, rule_type=spec.rule_type)
 
 
 def _check_columns(schema: pa.Schema) -> None:

@@ -2,8 +2,9 @@
 
     hoodie.index.type                BUCKET
     hoodie.index.bucket.engine       SIMPLE
-    hoodie.bucket.index.num.buckets  how many buckets a partition has
+    hoodie.bucket.index.num.buckets  how many buckets a partition has; absent if rules say it
     hoodie.bucket.index.hash.field   which fields of the key are hashed
+    hoodie.bucket.index.partition.rule.type   regex, if rules give partitions their counts; else absent
     bucketlake.key.encoding          value, or field:value
     hoodie.datasource.write.recordkey.field   the key again, as a writer is told it
 
@@ -14,6 +15,11 @@ refused. A table without them is refused too, until it was adopted.
 
 Hudi takes what it finds there for options that nobody gave it: its writers then keep to the count too. Its SQL
 procedures look for the key fields beside the index type, hence the last line: without it they end in a null pointer.
+
+Neither the rules nor their default count are among the properties. They have versions, one file each
+(`index/partition.py`), which Hudi's writers follow whatever they are told. A copy here would be out of date after the
+first rescale, and Hudi refuses to rescale to another default than the properties say. That there are rules is said
+here too: a table that lost them must not pass for one of simple buckets.
 """
 
 from __future__ import annotations
@@ -22,15 +28,25 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from bucketlake.config import BucketEngine, TableProperties
-from bucketlake.errors import LayoutMismatchError, UnsupportedError
-from bucketlake.index import Index, SimpleBuckets, resolve_index
+from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
+from bucketlake.index import (
+    Index,
+    PartitionBuckets,
+    SimpleBuckets,
+    list_versions,
+    resolve_index,
+    says_the_same,
+)
 from bucketlake.keygen import KeyGenerator
+from bucketlake.layout.names import HASHING_CONFIG_FOLDER
 from bucketlake.state import TableState
 
 INDEX_TYPE = "hoodie.index.type"
 BUCKET_ENGINE = "hoodie.index.bucket.engine"
 BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
 HASH_FIELDS = "hoodie.bucket.index.hash.field"
+RULE_TYPE_KEY = "hoodie.bucket.index.partition.rule.type"
+EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 KEY_ENCODING = "bucketlake.key.encoding"
 WRITTEN_KEY = "hoodie.datasource.write.recordkey.field"
 
@@ -53,13 +69,18 @@ def key_encoding(properties: TableProperties) -> KeyEncoding:
 
 
 def fingerprint(
-    *, key: Sequence[str], buckets: int, hash_fields: Sequence[str], encoding: KeyEncoding
+    *,
+    key: Sequence[str],
+    buckets: int,
+    hash_fields: Sequence[str],
+    encoding: KeyEncoding,
+    rule_type: str | None = None,
 ) -> dict[str, str]:
-    """Return the properties that pin a layout of simple buckets down."""
+    """Return the properties that pin a layout down; `rule_type` is that of its rules, if it has any."""
     return {
         INDEX_TYPE: _BUCKET,
         BUCKET_ENGINE: BucketEngine.SIMPLE,
-        BUCKET_COUNT: str(buckets),
+        **({BUCKET_COUNT: str(buckets)} if rule_type is None else {RULE_TYPE_KEY: rule_type}),
         HASH_FIELDS: ",".join(hash_fields),
         KEY_ENCODING: encoding,
         WRITTEN_KEY: ",".join(key),
@@ -67,30 +88,46 @@ def fingerprint(
 
 
 def writing_index(
-    state: TableState, *, buckets: int | None = None, hash_fields: Sequence[str] | None = None
+    state: TableState,
+    *,
+    buckets: int | None = None,
+    hash_fields: Sequence[str] | None = None,
+    rules: str | None = None,
 ) -> Index:
     """Return the index that rows are written by: the table's own, and never one it does not have.
 
-    `buckets` and `hash_fields` are what the caller believes; `LayoutMismatchError` names both values where they
-    differ from the table's, and says how to adopt a table that has none.
+    `buckets`, `hash_fields` and `rules` are what the caller believes; `LayoutMismatchError` names both values where
+    they differ from the table's, and says how to adopt a table that has none.
     """
     properties = state.properties
     _check_adopted(state)
     _check_encoding(properties)
-    if buckets is not None and buckets != properties.bucket_count:
-        raise _differs(BUCKET_COUNT, stored=str(properties.bucket_count), asked=str(buckets))
     if hash_fields is not None and set(hash_fields) != set(properties.hash_fields or ()):
         raise _differs(
             HASH_FIELDS, stored=",".join(properties.hash_fields or ()), asked=",".join(hash_fields)
         )
     index = resolve_index(state)
+    if isinstance(index, PartitionBuckets):
+        _check_same_rules(index, buckets, rules)
+        return index
+    if RULE_TYPE_KEY in properties.raw and not list_versions(state.store, with_archived=False):
+        raise CorruptTableError(
+            path=HASHING_CONFIG_FOLDER,
+            found="no version of the table's bucket rules",
+            expected=f"one, because the table says {RULE_TYPE_KEY}={properties.raw[RULE_TYPE_KEY]}",
+            remedy="Keys would be spread anew, and written twice. Put the .hashing_config files back.",
+        )
     if not isinstance(index, SimpleBuckets):
         raise UnsupportedError(
             subject=f"the index of {state.store.uri}",
             found=str(index),
-            supported="writing to simple buckets",
+            supported="writing to simple and to partition-level buckets",
             remedy="Write to the table with Hudi.",
         )
+    if buckets is not None and buckets != index.count:
+        raise _differs(BUCKET_COUNT, stored=str(index.count), asked=str(buckets))
+    if rules is not None:
+        raise _differs(EXPRESSIONS, stored="", asked=rules)
     return index
 
 
@@ -98,7 +135,7 @@ def is_adopted(properties: TableProperties) -> bool:
     """Tell whether the table says itself where its keys live."""
     return (
         properties.index_type is not None
-        and properties.bucket_count is not None
+        and (properties.bucket_count is not None or RULE_TYPE_KEY in properties.raw)
         and properties.hash_fields is not None
         and KEY_ENCODING in properties.raw
     )
@@ -131,6 +168,14 @@ def _check_encoding(properties: TableProperties) -> None:
             f"as {computed!r}. Keys would be written a second time in the other spelling. Somebody has changed "
             f"hoodie.table.keygenerator.type or the key fields: put them back."
         )
+
+
+def _check_same_rules(index: PartitionBuckets, buckets: int | None, rules: str | None) -> None:
+    stored = index.rules
+    if buckets is not None and buckets != stored.default_count:
+        raise _differs(BUCKET_COUNT, stored=str(stored.default_count), asked=str(buckets))
+    if rules is not None and not says_the_same(rules, stored):
+        raise _differs(EXPRESSIONS, stored=stored.expressions, asked=rules)
 
 
 def _differs(name: str, *, stored: str, asked: str) -> LayoutMismatchError:

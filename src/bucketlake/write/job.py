@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError
+from bucketlake.index import Index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import path_in_partition
@@ -76,8 +77,15 @@ class WriteOptions:
 
     log_format: LogFormat = LogFormat.PARQUET
     buckets: int | None = None
-    """Said again, it must be what the table says; so must the hash fields."""
+    """Said again, it must be what the table says; so must the hash fields and the rules."""
     hash_fields: tuple[str, ...] | None = None
+    partition_rules: str | None = None
+
+    def index_of(self, state: TableState) -> Index:
+        """Return the index that rows are written by; `LayoutMismatchError` if a choice differs from it."""
+        return writing_index(
+            state, buckets=self.buckets, hash_fields=self.hash_fields, rules=self.partition_rules
+        )
 
 
 def run_write(
@@ -107,7 +115,7 @@ def _run_once(
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
         columns_after(rows.schema, state, operation)
-        writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields)
+        options.index_of(state)
 
     with watch.stage("begin"):
         transaction, state = begin(store, operation=operation, check=check)
@@ -178,7 +186,7 @@ def _plan(
 ) -> WriteState:
     return plan_write(
         state,
-        writing_index(state, buckets=options.buckets, hash_fields=options.hash_fields),
+        options.index_of(state),
         files,
         instant=transaction.instant,
         operation=transaction.operation,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
-from bucketlake.index import Index
+from bucketlake.index import Index, PartitionBuckets, resolve_counts
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, FileSlice, slices_of
 from bucketlake.logfile import LogFormat
@@ -104,6 +104,8 @@ class WriteState:
     """Path -> version of the files of an earlier run of this write, which give way to those of this one."""
     log_version: int = 1
     """In the names of log files; where a write appends, the number of the task, from 1."""
+    layout_version: str = ""
+    """The instant of the bucket rules that the index is by; empty if the table has none."""
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -151,6 +153,7 @@ def plan_write(
         appends=non_blocking and operation is Operation.UPSERT,
         fixed_ids=non_blocking,
         retired=frozenset(view_for(state, ()).replaced) if non_blocking else frozenset(),
+        layout_version=index.version if isinstance(index, PartitionBuckets) else "",
     )
 
 
@@ -169,18 +172,13 @@ def groups_of(
     """Find the file group of every bucket. Two groups for one bucket, or a group for none, is an error."""
     view = view_for(state, (file for group in files.values() for file in group))
     found: dict[str, dict[str, FileSlice]] = {}
+    resolve_counts(index, files)
     for partition, group in files.items():
         by_prefix = found.setdefault(partition, {})
         for file_slice in slices_of(partition, group, view):
             prefix = index.prefix_of_file(partition, file_slice.file_id)
             if prefix is None:
-                raise CorruptTableError(
-                    path=partition or ".",
-                    found=f"the file group {file_slice.file_id}",
-                    expected=f"file groups of {index}",
-                    remedy="Rows written now could not be found beside it. The table was written with another index "
-                    "or another bucket count: `bucketlake adopt` finds out which.",
-                )
+                raise _stray(index, partition, file_slice.file_id)
             if prefix in by_prefix:
                 raise CorruptTableError(
                     path=partition or ".",
@@ -191,6 +189,26 @@ def groups_of(
                 )
             by_prefix[prefix] = file_slice
     return found
+
+
+def _stray(index: Index, partition: str, file_id: str) -> CorruptTableError:
+    count = index.bucket_count(partition)
+    if not isinstance(index, PartitionBuckets):
+        return CorruptTableError(
+            path=partition or ".",
+            found=f"the file group {file_id}",
+            expected=f"file groups of {index}",
+            remedy="Rows written now could not be found beside it. The table was written with another index "
+            "or another bucket count: `bucketlake adopt` finds out which.",
+        )
+    return CorruptTableError(
+        path=partition or ".",
+        found=f"the file group {file_id}",
+        expected=f"file groups of buckets below {count} ({index.rules.explain(partition).reason}; the rules of "
+        f"{index.version or 'the caller'})",
+        remedy="Its files were written by other rules. Read the partition, and write it anew with overwrite: it then "
+        "has the buckets that the rules say.",
+    )
 
 
 def place_groups(

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from bucketlake.config import MergeMode, TableProperties, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
+from bucketlake.index import NO_RULES, VersionedRules, current_version, load_rules
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.state import TableState, load_state
@@ -57,6 +58,7 @@ from bucketlake.write.heartbeat import (
 )
 from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import delete_data_files, delete_markers, marked_files
+from bucketlake.write.recorded_counts import forget_counts, record_counts
 from bucketlake.write.recovery import (
     TRANSACTIONS,
     completed_time,
@@ -94,6 +96,10 @@ class Transaction:
     operation: Operation
     seen: frozenset[str]
     """The requested times of the writes it builds on."""
+    layout_version: str = ""
+    """The version of the bucket rules that must still count when it commits; empty if the table has none."""
+    counts: VersionedRules = NO_RULES
+    """The rules that give the partitions it writes to their counts: the table's, or a rescale's own."""
 
 
 def begin(
@@ -133,10 +139,12 @@ def begin(
         _check(state, check)
         _refuse_movers(state)
         _refuse_same_time(state, begun)
+        rules = load_rules(store, state.timeline)
     except BaseException:
         abort(begun)
         raise
-    return replace(begun, properties=state.properties, seen=_seen(state)), state
+    begun = replace(begun, properties=state.properties, seen=_seen(state))
+    return replace(begun, layout_version=rules.version, counts=rules), state
 
 
 def rebase(
@@ -176,7 +184,7 @@ def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock
     with table_lock(transaction.store):
         _keep_partitions(transaction, metadata)
         _store_body(transaction, body)
-        claim = _claim_commit(transaction, footprint_of(metadata), clock)
+        claim = _claim_commit(transaction, metadata, clock)
         publish(
             transaction.store,
             transaction.properties,
@@ -203,6 +211,8 @@ def abort(transaction: Transaction) -> str | None:
         _tidy(transaction, None)
         return completed
     _delete_files(transaction)
+    if transaction.counts.rules is not None:
+        forget_counts(store, instant)
     delete_pending(store, properties, instant=instant, action=transaction.action)
     stop_heartbeat(store, instant)
     return None
@@ -308,14 +318,18 @@ def _store_body(transaction: Transaction, body: bytes) -> None:
         raise _taken_for_dead(transaction)
 
 
-def _claim_commit(transaction: Transaction, ours: Footprint, clock: Clock) -> Claim:
+def _claim_commit(transaction: Transaction, metadata: CommitMetadata, clock: Clock) -> Claim:
     store, properties = transaction.store, transaction.properties
+    ours = footprint_of(metadata)
+    partitions = {stat.partition for stat in metadata.write_stats}
     while True:
         # What somebody decided and did not live to do comes before ours.
         claims, timeline = settle(store, properties)
         if claims.rollback_of(transaction.instant) is not None:
             raise _taken_for_dead(transaction)
         _refuse_conflicts(transaction, ours, timeline)
+        if transaction.counts.rules is not None and partitions:
+            record_counts(store, timeline, partitions, transaction.counts, instant=transaction.instant)
         claim = Claim(
             number=claims.next_number,
             instant=transaction.instant,
@@ -371,6 +385,12 @@ def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:
                 raise _overtaken(transaction, f"rollback of {', '.join(sorted(undone))}")
     if _layout_of(transaction.properties) != _layout_of(load_properties(transaction.store)):
         raise _overtaken(transaction, "change of hoodie.properties")
+    version = current_version(transaction.store, timeline)
+    if version != transaction.layout_version:
+        raise _overtaken(
+            transaction,
+            f"change of the bucket rules, from {transaction.layout_version or 'none'} to {version or 'none'},",
+        )
 
 
 def _layout_of(properties: TableProperties) -> tuple[object, ...]:

@@ -368,3 +368,28 @@ def test_an_error_is_one_sentence_and_a_code(
     assert (found, out) == (code, "")
     assert message in " ".join(err.split())
     assert "Traceback" not in err
+
+
+@pytest.mark.shows("P1")
+def test_a_table_with_rules_is_made_adopted_and_explained(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    made = run(
+        "create", path, "--schema", "id BIGINT, dt STRING", "--key", "id", "--partition", "dt", "--buckets", "2",
+        "--partition-rules", "2026-.*,5", "--json",
+    )  # fmt: skip
+    assert json.loads(made[1])["index"] == "partition-level buckets: 2026-.*,5; otherwise 2, hashed from id"
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": 7, "dt": "2026-01-01"}\n')
+    assert run("upsert", path, rows)[0] == 0
+    found = json.loads(run("explain", path, "7", "--partition", "2026-01-01", "--json")[1])
+    assert (found["count"], found["bucket"], found["rule"]) == (5, (31 + ord("7")) % 5, "by rule 1: 2026-.*")
+    assert len(found["file_groups"]) == len(found["commits"]) == 1
+    assert "mod 5" in run("explain", path, "7", "--partition", "2026-01-01")[1]
+    code, _, err = run("explain", path, "7")
+    assert (code, "name it by its path" in err) == (2, True)
+    assert json.loads(run("adopt", path, "--json")[1])["rules"] == "2026-.*,5"
+    code, _, err = run(
+        "create", tmp_path / "b", "--schema", "id BIGINT, dt STRING", "--key", "id", "--partition", "dt",
+        "--partition-rules", "2026-(,5",
+    )  # fmt: skip
+    assert (code, "position 5" in err) == (2, True)

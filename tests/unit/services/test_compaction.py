@@ -93,6 +93,8 @@ FILES = {
         (CompactionTrigger(), "bac"),
         (CompactionTrigger(delta_commits=2), "a"),
         (CompactionTrigger(delta_commits=3), ""),
+        (CompactionTrigger(log_bytes=200), "ba"),
+        (CompactionTrigger(log_bytes=901), ""),
         (CompactionTrigger(log_ratio=0.5), "bc"),
         (CompactionTrigger(log_ratio=0.2), "bac"),
         (CompactionTrigger(hours=10), "a"),

@@ -105,7 +105,7 @@ def test_another_count_than_the_one_kept_is_refused(copied: Callable[[str], Loca
         adopt(store, buckets=8)
 
 
-@pytest.mark.parametrize("name", ["mor_partition_bucket", "mor_consistent_0_before"])
+@pytest.mark.parametrize("name", ["mor_consistent_0_before"])
 def test_tables_of_other_engines_are_not_adopted(golden_table: Golden, name: str) -> None:
     with pytest.raises((UnsupportedError, ConfigError)):
         adopt(LocalStore(golden_table(name)), buckets=2)
