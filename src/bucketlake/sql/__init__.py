@@ -1,0 +1,41 @@
+"""SQL over tables: the statements that are ours are read here, everything else is Spark's.
+
+tokens.py   a statement's words, with their places
+parse.py    text -> a statement, a frozen value
+create.py   CREATE TABLE, in Spark's form and in Flink's
+call.py     CALL partition_bucket_index_manager
+sources.py  the tables a query reads, and what it wants of them
+catalog.py  names -> paths, in a warehouse folder
+run.py      a statement, carried out on a session
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["sql"]
+
+
+def sql(
+    spark: SparkSession,
+    text: str,
+    *,
+    warehouse: str | PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Any:
+    """Run one SQL statement on tables, which it calls by name or as bucketlake.`/path`.
+
+    Names are those of the catalog in the folder `warehouse`; without it, of the session's `spark.sql.warehouse.dir`.
+    `storage_options` are for what lies in an object store. Returns a DataFrame for a query and for SHOW TABLES, a
+    `CommitSummary` for INSERT and DELETE, the `Table` for CREATE TABLE, None for DROP TABLE, and for CALL what the
+    manager returns. Every other statement goes to `spark.sql` as it stands.
+    """
+    # Here, and not with the package: who only fetches a row needs neither pyspark nor an SQL parser.
+    run = import_module("bucketlake.sql.run")
+    return run.run(spark, text, warehouse=warehouse, storage_options=storage_options)

@@ -1,0 +1,209 @@
+"""A statement's text as a value: which of ours it is, or that it is Spark's.
+
+Queries are left as text: `sources` finds the tables in them. A statement that changes a table is ours if the table is
+in the catalog, or named as bucketlake.`/path`; so what is in the catalog is needed to read one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from bucketlake.sql.call import ManagerCall, is_manager_call, parse_call
+from bucketlake.sql.create import CreateTable, is_create, parse_create
+from bucketlake.sql.tokens import Cursor
+
+SCHEME = "bucketlake"
+"""What stands before a table's path, or before a name that is to be the catalog's and nobody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table as a statement calls it: by its name in the catalog, in lower case, or by its path."""
+
+    text: str
+    is_path: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    """Rows for a table."""
+
+    table: TableName
+    query: str
+    columns: tuple[str, ...] = ()
+    """The columns that the query gives, if not all, in the table's order."""
+    by_name: bool = False
+    overwrite: bool = False
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    """Partition columns with their values; None for one that the query gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Rows to be deleted: those that a query returns."""
+
+    table: TableName
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """A name to be forgotten."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """A list of the catalog."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query, which may read tables of ours."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """A statement for Spark."""
+
+    text: str
+    table: str | None = None
+    """The table that it changes, which is not one of ours."""
+
+
+Statement = CreateTable | Insert | Delete | DropTable | ShowTables | Select | ManagerCall | PassThrough
+
+_QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES"})
+
+
+def parse(text: str, tables: Collection[str]) -> Statement:
+    """Read one statement, given the names in the catalog; ConfigError says where one of ours makes no sense.
+
+    >>> parse("DROP TABLE Orders", {"orders"}), parse("SET x = 1", ())
+    (DropTable(name='orders'), PassThrough(text='SET x = 1', table=None))
+    """
+    cursor = Cursor(text)
+    first = cursor.token.word
+    if first in _QUERIES or cursor.is_sign("("):
+        return Select(text)
+    if first == "CREATE" and is_create(cursor):
+        return parse_create(cursor)
+    if first == "CALL" and is_manager_call(cursor):
+        return parse_call(cursor)
+    if first == "SHOW" and cursor.may_take("SHOW", "TABLES"):
+        return PassThrough(text) if cursor.token.kind not in ("", "sign") else _show_tables(cursor)
+    if first == "INSERT":
+        return _parse_insert(cursor, tables)
+    if cursor.may_take("DELETE", "FROM"):
+        return _parse_delete(cursor, tables)
+    if cursor.may_take("DROP", "TABLE"):
+        return _parse_drop(cursor, tables)
+    return PassThrough(text)
+
+
+def name_of(parts: Collection[str], tables: Collection[str]) -> TableName | None:
+    """Say which table of ours a dotted name is; None if it is not ours.
+
+    >>> name_of(["Orders"], {"orders"}), name_of(["bucketlake", "/data/orders"], ())
+    (TableName(text='orders', is_path=False), TableName(text='/data/orders', is_path=True))
+    """
+    *before, last = parts
+    if [part.lower() for part in before] == [SCHEME]:
+        is_path = "/" in last
+        return TableName(last if is_path else last.lower(), is_path)
+    return TableName(last.lower()) if not before and last.lower() in tables else None
+
+
+def _show_tables(cursor: Cursor) -> ShowTables:
+    cursor.finish()
+    return ShowTables()
+
+
+def _take_table(cursor: Cursor, tables: Collection[str]) -> TableName | str:
+    """Step over a table's name; return it as text if it is not one of ours."""
+    parts = [cursor.take_name("a table's name")]
+    while cursor.may_take_sign("."):
+        parts.append(cursor.take_name("the rest of the table's name"))
+    return name_of(parts, tables) or ".".join(f"`{part.replace('`', '``')}`" for part in parts)
+
+
+def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
+    cursor.take("INSERT")
+    overwrite = cursor.may_take("OVERWRITE")
+    if not overwrite and not cursor.may_take("INTO"):
+        cursor.fail("INTO or OVERWRITE")
+    if cursor.is_words("DIRECTORY") or cursor.is_words("LOCAL", "DIRECTORY"):
+        return PassThrough(cursor.text)
+    cursor.may_take("TABLE")
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text, table)
+    partition = _take_partition(cursor) if cursor.may_take("PARTITION") else {}
+    columns: tuple[str, ...] = ()
+    # A parenthesis opens a list of columns, or a query in parentheses.
+    if cursor.is_sign("(") and cursor.ahead(1).word not in _QUERIES and cursor.ahead(1).text != "(":
+        columns = cursor.take_names("a column's name")
+    by_name = cursor.may_take("BY", "NAME")
+    if cursor.token.word not in (*_QUERIES, "TABLE") and not cursor.is_sign("("):
+        cursor.fail("VALUES, SELECT or another query")
+    return Insert(
+        table=table,
+        query=cursor.text[cursor.token.start :],
+        columns=columns,
+        by_name=by_name,
+        overwrite=overwrite,
+        partition=partition,
+    )
+
+
+def _take_partition(cursor: Cursor) -> dict[str, str | None]:
+    cursor.take_sign("(")
+    values: dict[str, str | None] = {}
+    while True:
+        at = cursor.token
+        name = cursor.take_name("a partition column")
+        if name.lower() in {known.lower() for known in values}:
+            cursor.fail("every partition column once", at=at)
+        values[name] = None
+        if cursor.may_take_sign("="):
+            # DATE '2026-06-18' is the text, which is made a date for a column of dates.
+            if cursor.token.word in ("DATE", "TIMESTAMP"):
+                cursor.step()
+            values[name] = cursor.take_value()
+        if not cursor.may_take_sign(","):
+            break
+    if not cursor.is_sign(")"):
+        cursor.fail("',' and another partition column, or ')'")
+    cursor.step()
+    return values
+
+
+def _parse_delete(cursor: Cursor, tables: Collection[str]) -> Statement:
+    start = cursor.token.start
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text, table)
+    cursor.may_take("AS")
+    if not cursor.is_words("WHERE") and cursor.token.kind in ("word", "name"):
+        cursor.step()
+    if not cursor.is_words("WHERE"):
+        cursor.fail("WHERE and a condition; WHERE true deletes every row")
+    return Delete(table, f"SELECT * FROM {cursor.text[start:]}")
+
+
+def _parse_drop(cursor: Cursor, tables: Collection[str]) -> Statement:
+    if_exists = cursor.may_take("IF", "EXISTS")
+    at = cursor.token
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text, None if if_exists else table)
+    if table.is_path:
+        cursor.fail("a name of the catalog: DROP TABLE forgets a name, and deletes no data", at=at)
+    if cursor.is_words("PURGE"):
+        cursor.fail("no PURGE: DROP TABLE forgets a name, and deletes no data. Delete the folder yourself")
+    cursor.finish()
+    return DropTable(table.text)

@@ -1,0 +1,308 @@
+"""A statement carried out on a session: queries become frames, frames become writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any, assert_never
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from bucketlake import spark as on_spark
+from bucketlake.errors import ConfigError, NotATableError, UnsupportedError
+from bucketlake.keygen import KeyGenerator
+from bucketlake.schema import META_COLUMNS
+from bucketlake.sql.call import ManagerAction, ManagerCall
+from bucketlake.sql.catalog import Catalog, table_name
+from bucketlake.sql.create import CreateTable
+from bucketlake.sql.parse import (
+    Delete,
+    DropTable,
+    Insert,
+    PassThrough,
+    Select,
+    ShowTables,
+    TableName,
+    parse,
+)
+from bucketlake.sql.sources import Sources, check_delete, columns_for, filters_for, find_sources
+from bucketlake.state import files_of, load_state
+from bucketlake.table import Table, create_table
+from bucketlake.write import CommitSummary, key_columns
+from bucketlake.write.tag import tops_of
+
+_WAREHOUSE_DEFAULT = "warehouse"
+_NESTED = (ArrayType, MapType, StructType)
+
+
+def run(
+    spark: SparkSession,
+    text: str,
+    *,
+    warehouse: str | PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Any:
+    """Run one statement; `bucketlake.sql` says what it returns."""
+    if warehouse is None:
+        warehouse = spark.conf.get("spark.sql.warehouse.dir", None) or _WAREHOUSE_DEFAULT
+    catalog = Catalog(fspath(warehouse), storage_options)
+    tables = frozenset(catalog.names())
+    statement = parse(text, tables)
+    match statement:
+        case Select(query):
+            return _frame(spark, catalog, find_sources(query, tables))
+        case Insert():
+            return _insert(spark, catalog, statement, find_sources(statement.query, tables))
+        case Delete(table, query):
+            check_delete(query)
+            return _delete(_open(catalog, table), _frame(spark, catalog, find_sources(query, tables)))
+        case CreateTable():
+            return _create(spark, catalog, statement)
+        case DropTable(name):
+            catalog.path_of(name)
+            catalog.remove(name)
+            return None
+        case ShowTables():
+            rows = [(name, catalog.path_of(name)) for name in catalog.names()]
+            return spark.createDataFrame(rows, "tableName STRING, path STRING")
+        case ManagerCall():
+            return _manage(spark, catalog, statement)
+        case PassThrough():
+            if statement.table is not None and not spark.catalog.tableExists(statement.table):
+                raise catalog.unknown(statement.table.replace("`", ""))
+            return spark.sql(statement.text)
+        case _:
+            assert_never(statement)
+
+
+def _open(catalog: Catalog, table: TableName) -> Table:
+    path = table.text if table.is_path else catalog.path_of(table.text)
+    return Table.open(path, storage_options=catalog.options_for(path))
+
+
+def _frame(spark: SparkSession, catalog: Catalog, sources: Sources) -> DataFrame:
+    """Return the frame of a query over tables of ours, Spark's, or both."""
+    frames: dict[str, Any] = {
+        f"t{number}": _read(spark, _open(catalog, table), sources)
+        for number, table in enumerate(sources.tables)
+    }
+    try:
+        # Without frames Spark does not take braces for fields, and the query goes as it is.
+        return spark.sql(sources.template(), **frames) if frames else spark.sql(sources.query)
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            raise
+        name = (error.getMessageParameters() or {}).get("relationName", "")
+        raise catalog.unknown(name.replace("`", "")) from error
+
+
+def _read(spark: SparkSession, table: Table, sources: Sources) -> DataFrame:
+    """Read of a table what the query may want. Spark applies all its conditions again; these make it read less."""
+    names = sources.columns
+    schema = table.schema
+    columns = columns_for(names, schema)
+    named = set(names or ())
+    if meta := [name for name in META_COLUMNS if name in named]:
+        columns = [*meta, *(columns or schema.names)]
+    return table.read(spark, columns=columns or schema.names, filters=filters_for(sources.conditions, schema))
+
+
+def _delete(table: Table, doomed: DataFrame) -> CommitSummary:
+    columns = tops_of(key_columns(KeyGenerator.from_properties(table.properties)))
+    return table.delete(doomed.select(*(on_spark.types.quoted(name) for name in columns)))
+
+
+def _insert(spark: SparkSession, catalog: Catalog, insert: Insert, sources: Sources) -> CommitSummary:
+    table = _open(catalog, insert.table)
+    rows = _fitted(_frame(spark, catalog, sources), insert, table, spark)
+    if not insert.overwrite:
+        return table.upsert(rows)
+    is_partitioned = bool(KeyGenerator.from_properties(table.properties).partition_fields)
+    summary = table.overwrite(rows, whole_table=not is_partitioned)
+    if summary.instant is None and insert.partition and None not in insert.partition.values():
+        return _emptied(table, insert, spark, summary)
+    return summary
+
+
+def _emptied(table: Table, insert: Insert, spark: SparkSession, summary: CommitSummary) -> CommitSummary:
+    """Empty the partition that was to be overwritten with what turned out to be no rows."""
+    keys = KeyGenerator.from_properties(table.properties)
+    kinds = _kinds(table, spark)
+    values = [
+        _fitting(fn.lit(text), "string", kinds[name], name).alias(name)
+        for name, text in _partition_values(insert, table).items()
+    ]
+    # One row, made by Spark: what a text means as a date or a number is for Spark to say.
+    row = spark.range(1).select(*values).toArrow()
+    path = str(keys.partition_paths(row)[0].as_py())
+    return table.delete_partitions(path) if path in files_of(load_state(table.store)) else summary
+
+
+def _fitted(frame: DataFrame, insert: Insert, table: Table, spark: SparkSession) -> DataFrame:
+    """Return the rows of a query as the table has them: its columns, in its order, of its types.
+
+    Columns are taken by their places, as SQL does, or by name. A value that the column's type cannot hold is an error,
+    also in a session where a cast would make a null of it.
+    """
+    kinds = _kinds(table, spark)
+    fixed = _partition_values(insert, table)
+    wanted = _columns_given(insert, [name for name in kinds if name not in fixed], table)
+    if insert.by_name:
+        wanted = _resolved(frame.columns, table, "the query")
+    if len(frame.columns) != len(wanted):
+        raise ConfigError(
+            f"the query gives {len(frame.columns)} columns ({', '.join(frame.columns)}), and {len(wanted)} are to be "
+            f"written: {', '.join(wanted)}."
+        )
+    rows = frame.toDF(*wanted)
+    given = {field.name: field.dataType for field in rows.schema.fields}
+    columns: list[Column] = []
+    for name, kind in kinds.items():
+        if name in given:
+            column = rows[on_spark.types.quoted(name)]
+            columns.append(_fitting(column, given[name], kind, name).alias(name))
+        elif name in fixed:
+            columns.append(_fitting(fn.lit(fixed[name]), "string", kind, name).alias(name))
+        else:
+            columns.append(fn.lit(None).cast(kind).alias(name))
+    return rows.select(*columns)
+
+
+def _kinds(table: Table, spark: SparkSession) -> dict[str, DataType]:
+    schema: StructType = spark.createDataFrame([], on_spark.ddl(table.schema)).schema
+    return {field.name: field.dataType for field in schema.fields}
+
+
+def _fitting(column: Column, given: DataType | str, kind: DataType, name: str) -> Column:
+    if given == kind or kind.simpleString() == given:
+        return column
+    if isinstance(kind, _NESTED) and isinstance(given, _NESTED):
+        return column  # A cast would make nulls inside of it that nobody sees; the table says what it takes.
+    cast = column.try_cast(kind)
+    problem = fn.concat(
+        fn.lit(f"column {name} is {kind.simpleString()}, and cannot hold the value "), column.cast("string")
+    )
+    return fn.when(column.isNull() | cast.isNotNull(), cast).otherwise(fn.raise_error(problem).cast(kind))
+
+
+def _partition_values(insert: Insert, table: Table) -> dict[str, str]:
+    """Return the partition columns that the statement gives a value, under the table's spelling."""
+    if not insert.partition:
+        return {}
+    fields = [field.name for field in KeyGenerator.from_properties(table.properties).partition_fields]
+    by_name = {field.lower(): field for field in fields}
+    strangers = [name for name in insert.partition if name.lower() not in by_name]
+    if strangers:
+        known = ", ".join(fields) or "none"
+        raise ConfigError(
+            f"PARTITION names {strangers[0]!r}; the partition columns of the table are: {known}."
+        )
+    if not insert.overwrite and len(insert.partition) < len(fields):
+        missing = [field for field in fields if field.lower() not in {n.lower() for n in insert.partition}]
+        raise ConfigError(f"PARTITION leaves out {', '.join(missing)}. Name all partition columns, or none.")
+    return {by_name[name.lower()]: text for name, text in insert.partition.items() if text is not None}
+
+
+def _columns_given(insert: Insert, without_fixed: list[str], table: Table) -> list[str]:
+    return _resolved(insert.columns, table, "INSERT") if insert.columns else without_fixed
+
+
+def _resolved(names: Any, table: Table, who: str) -> list[str]:
+    """Return columns under the table's spelling."""
+    by_name = {name.lower(): name for name in table.schema.names}
+    strangers = [name for name in names if name.lower() not in by_name]
+    if strangers or len({name.lower() for name in names}) < len(names):
+        raise ConfigError(
+            f"{who} names the columns {', '.join(names)}; expected each once, and columns of the table: "
+            f"{', '.join(table.schema.names)}."
+        )
+    return [by_name[name.lower()] for name in names]
+
+
+def _create(spark: SparkSession, catalog: Catalog, wanted: CreateTable) -> Table:
+    name = table_name(wanted.name)
+    location = wanted.location or name
+    path = catalog.absolute(location)
+    if not catalog.add(name, location):
+        return _existing(catalog, name, is_welcome=wanted.if_not_exists)
+    try:
+        return _made(spark, wanted, name, path, catalog.options_for(path))
+    except BaseException:
+        catalog.remove(name)
+        raise
+
+
+def _existing(catalog: Catalog, name: str, *, is_welcome: bool) -> Table:
+    path = catalog.path_of(name)
+    if not is_welcome:
+        raise ConfigError(
+            f"there is a table {name!r} already, at {path!r}. Choose another name, or DROP TABLE {name}, which forgets "
+            f"the name and deletes no data."
+        )
+    try:
+        return Table.open(path, storage_options=catalog.options_for(path))
+    except NotATableError as error:
+        raise ConfigError(
+            f"the catalog has a table {name!r}, but there is none at {path!r}: somebody is making it right now, or was "
+            f"stopped. Wait, or DROP TABLE {name} and make it anew."
+        ) from error
+
+
+def _made(
+    spark: SparkSession, wanted: CreateTable, name: str, path: str, options: Mapping[str, str] | None
+) -> Table:
+    if wanted.columns is None:
+        return Table.open(path, storage_options=options)
+    more: dict[str, Any] = {}
+    if wanted.buckets is not None:
+        more["buckets"] = wanted.buckets
+    if wanted.partition_rules is not None:
+        more["partition_rules"] = wanted.partition_rules
+        if wanted.rule_type is not None:
+            more["rule_type"] = wanted.rule_type
+    return create_table(
+        spark,
+        path,
+        wanted.columns,
+        name=name,
+        key=wanted.key,
+        partition=wanted.partition,
+        ordering=wanted.ordering,
+        hash_fields=wanted.hash_fields,
+        table_type=wanted.table_type,
+        hive_style=wanted.hive_style,
+        url_encode=wanted.url_encode,
+        storage_options=options,
+        **more,
+    )
+
+
+def _manage(spark: SparkSession, catalog: Catalog, call: ManagerCall) -> Any:
+    is_path = "/" in call.table
+    table = _open(catalog, TableName(call.table if is_path else table_name(call.table), is_path))
+    buckets = getattr(table, "buckets", None)
+    if buckets is None:
+        raise UnsupportedError(
+            subject="CALL partition_bucket_index_manager",
+            found="a rescale",
+            supported="no rescale in this version",
+            remedy="Rescale the table with Hudi.",
+        )
+    match call.action:
+        case ManagerAction.OVERWRITE | ManagerAction.ADD:
+            change = buckets.overwrite if call.action is ManagerAction.OVERWRITE else buckets.add
+            return change(
+                call.rules,
+                spark=spark,
+                bucket_number=call.bucket_number,
+                rule_type=call.rule,
+                dry_run=call.dry_run,
+                options=call.options,
+            )
+        case ManagerAction.ROLLBACK:
+            return buckets.rollback(call.instant, dry_run=call.dry_run)
+        case ManagerAction.SHOW_CONFIG:
+            return buckets.show_config()

@@ -1,0 +1,178 @@
+"""CREATE TABLE is read in Spark's form and in Flink's, and says where it cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from bucketlake.config import TableType
+from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.sql.create import CreateTable
+from bucketlake.sql.parse import PassThrough, parse
+
+pytestmark = pytest.mark.shows("P1")
+
+
+def create(text: str) -> CreateTable:
+    made = parse(text, ())
+    assert isinstance(made, CreateTable)
+    return made
+
+
+def test_the_form_of_spark_with_names_of_hudi() -> None:
+    made = create(
+        """-- orders, by day
+        CREATE TABLE IF NOT EXISTS Orders (
+          id BIGINT NOT NULL COMMENT 'a, b', amount DECIMAL(10, 2), tags MAP<STRING, ARRAY<INT>>,
+          `a ) b` STRING, dt STRING
+        ) USING hudi
+        PARTITIONED BY (dt)
+        TBLPROPERTIES (
+          primaryKey = 'id', preCombineField = 'amount', type = 'mor',
+          hoodie.index.type = 'BUCKET', 'hoodie.index.bucket.engine' = 'SIMPLE',
+          hoodie.bucket.index.num.buckets = 8, hoodie.bucket.index.hash.field = 'id',
+          hoodie.bucket.index.partition.expressions = '\\d{4}-(06-(01|17|18)),256;2024-.*,16',
+          hoodie.bucket.index.partition.rule.type = 'regex',
+          hoodie.datasource.write.hive_style_partitioning = true
+        )
+        LOCATION '/data/it''s here';"""
+    )
+    assert made == CreateTable(
+        name="Orders",
+        if_not_exists=True,
+        columns="id BIGINT NOT NULL COMMENT 'a, b', amount DECIMAL(10, 2), tags MAP<STRING, ARRAY<INT>>, "
+        "`a ) b` STRING, dt STRING",
+        location="/data/it's here",
+        partition=("dt",),
+        key=("id",),
+        ordering=("amount",),
+        table_type=TableType.MERGE_ON_READ,
+        buckets=8,
+        hash_fields=("id",),
+        partition_rules=r"\d{4}-(06-(01|17|18)),256;2024-.*,16",
+        rule_type="regex",
+        hive_style=True,
+    )
+
+
+def test_the_form_of_flink_as_the_design_of_partition_level_buckets_has_it() -> None:
+    made = create(
+        r"""CREATE TABLE hudi_table(id BIGINT, name STRING, dt STRING, PRIMARY KEY (id, name) NOT ENFORCED)
+        PARTITIONED BY (dt) WITH (
+          'connector' = 'hudi', 'path' = 'file:///tmp/hudi_table', 'table.type' = 'MERGE_ON_READ',
+          'index.type' = 'BUCKET', 'precombine.field' = 'name',
+          'hoodie.bucket.index.partition.expressions' = '\\d{4}-(06-(01|17|18)|11-(01|10|11)),256',
+          'hoodie.bucket.index.partition.rule' = 'regex',
+          'hoodie.bucket.index.num.buckets' = '10')"""
+    )
+    assert made == CreateTable(
+        name="hudi_table",
+        columns="id BIGINT, name STRING, dt STRING",
+        location="file:///tmp/hudi_table",
+        partition=("dt",),
+        key=("id", "name"),
+        ordering=("name",),
+        table_type=TableType.MERGE_ON_READ,
+        buckets=10,
+        partition_rules=r"\d{4}-(06-(01|17|18)|11-(01|10|11)),256",
+        rule_type="regex",
+    )
+
+
+def test_a_key_may_stand_beside_its_column_and_partition_columns_may_bring_their_types() -> None:
+    made = create(
+        "CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, n INT) USING bucketlake PARTITIONED BY (dt DATE)"
+    )
+    assert (made.key, made.columns, made.partition) == (("id",), "id INT, n INT, dt DATE", ("dt",))
+    options = create("CREATE EXTERNAL TABLE t (id INT) USING `bucketlake` OPTIONS (primaryKey = 'id')")
+    assert (options.key, options.buckets, options.table_type) == (("id",), None, TableType.COPY_ON_WRITE)
+
+
+def test_a_table_that_is_there_gets_a_name() -> None:
+    made = create("CREATE TABLE t USING hudi LOCATION '/data/t'")
+    assert (made.columns, made.location) == (None, "/data/t")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE t (using INT) USING parquet",
+        "CREATE TABLE t (a INT)",
+        "CREATE TABLE t (a INT) WITH ('connector' = 'kafka')",
+        "CREATE VIEW v AS WITH x AS (SELECT 1) SELECT * FROM x",
+        "CREATE TABLE t AS SELECT 1",
+        "CREATE TABLE t (a INT USING hudi",  # a parenthesis that never closes is for Spark to tell
+        "CREATE TABLE t (hudi STRING COMMENT 'USING hudi') USING csv",
+    ],
+)
+def test_other_tables_are_left_to_spark(text: str) -> None:
+    assert parse(text, ()) == PassThrough(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE TABLE (a INT) USING hudi", r"found '\(' at position 13 .*expected the table's name"),
+        ("CREATE TABLE a.b (a INT) USING hudi", r"found '\.' at position 14 .*no databases"),
+        ("CREATE OR REPLACE TABLE t (a INT) USING hudi", r"found 'OR' at position 7 .*expected TABLE"),
+        ("CREATE TABLE t (a) USING hudi", r"found '\)' at position 17 .*expected the type of column 'a'"),
+        ("CREATE TABLE t (a INT, ) USING hudi", r"found '\)' at position 23 .*expected a column's name"),
+        ("CREATE TABLE t (a INT) USING hudi", r"'t' has no key"),
+        (
+            "CREATE TABLE t (a INT) USING hudi\nAS SELECT 1",
+            r"line 2, column 1\), expected the end .*INSERT INTO",
+        ),
+        ("CREATE TABLE t USING hudi", r"'t' has no columns"),
+        ("CREATE TABLE t USING hudi TBLPROPERTIES (type = 'mor') LOCATION '/t'", r"Leave out type"),
+        ("CREATE TABLE t (a INT) USING hudi LOCATION /t", r"found '/' .*expected the location in quotes"),
+        (
+            "CREATE TABLE t (a INT) USING hudi TBLPROPERTIES (hoodie.compact.inline = true)",
+            r"unknown property 'hoodie.compact.inline' at position 49 .*primaryKey, .*hoodie.bucket.index.num.buckets",
+        ),
+        ("CREATE TABLE t (a INT) USING hudi TBLPROPERTIES (type)", r"expected '=' and the value of type"),
+        ("CREATE TABLE t (a INT) USING hudi TBLPROPERTIES (type = mor)", r"found 'mor' .*in quotes"),
+        (
+            "CREATE TABLE t (a INT) USING hudi TBLPROPERTIES (primaryKey = 'a', type = 'mow')",
+            r"type, at position 67 .*'mow'; expected 'cow', 'mor'",
+        ),
+        (
+            "CREATE TABLE t (a INT) USING hudi TBLPROPERTIES (primaryKey = 'a', type = 'cow', table.type = 'mor')",
+            r"type is 'cow' and table.type, at position 81 .*Give one",
+        ),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY, b INT) USING hudi TBLPROPERTIES (primaryKey = 'b')",
+            r"PRIMARY KEY is \('a',\) and primaryKey is \('b',\)",
+        ),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY, b INT PRIMARY KEY) USING hudi",
+            r"position 41 .*one PRIMARY KEY",
+        ),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS (hoodie.bucket.index.num.buckets = 'x')",
+            r"is 'x'; expected a number",
+        ),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS (hoodie.bucket.index.hash.field = 'a,')",
+            r"expected names of columns",
+        ),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS (hoodie.bucket.index.partition.rule = 'regex')",
+            r"partition.rule, at position 55 .*no rules",
+        ),
+        (
+            "CREATE TABLE t (a INT PRIMARY KEY) USING hudi "
+            "OPTIONS (hoodie.datasource.write.hive_style_partitioning = 1)",
+            r"is '1'; expected 'true' or 'false'",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){message}"):
+        parse(text, ())
+
+
+@pytest.mark.parametrize(
+    "pair", ["hoodie.index.type = 'BLOOM'", "hoodie.index.bucket.engine = 'CONSISTENT_HASHING'"]
+)
+def test_an_index_that_new_tables_cannot_have_is_refused(pair: str) -> None:
+    with pytest.raises(UnsupportedError, match="position 55"):
+        parse(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS ({pair})", ())

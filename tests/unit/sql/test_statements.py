@@ -1,0 +1,257 @@
+"""Which statements are ours, what they say, and which tables a query reads."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from bucketlake.errors import ConfigError
+from bucketlake.sql.parse import (
+    Delete,
+    DropTable,
+    Insert,
+    PassThrough,
+    Select,
+    ShowTables,
+    TableName,
+    parse,
+)
+from bucketlake.sql.sources import check_delete, columns_for, filters_for, find_sources
+from bucketlake.sql.tokens import tokenize, unquoted
+
+TABLES = frozenset({"orders", "items"})
+ORDERS = TableName("orders")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("INSERT INTO orders VALUES (1, 'a')", Insert(table=ORDERS, query="VALUES (1, 'a')")),
+        ("insert into table `Orders` select 1", Insert(table=ORDERS, query="select 1")),
+        (
+            "INSERT INTO orders (a, `b c`) SELECT 1, 2",
+            Insert(table=ORDERS, query="SELECT 1, 2", columns=("a", "b c")),
+        ),
+        ("INSERT INTO orders (SELECT 1)", Insert(table=ORDERS, query="(SELECT 1)")),
+        ("INSERT INTO orders BY NAME SELECT 1 a", Insert(table=ORDERS, query="SELECT 1 a", by_name=True)),
+        (
+            "INSERT INTO bucketlake.`/data/x y` WITH a AS (SELECT 1) SELECT * FROM a",
+            Insert(table=TableName("/data/x y", True), query="WITH a AS (SELECT 1) SELECT * FROM a"),
+        ),
+        (
+            "INSERT OVERWRITE orders PARTITION (dt = DATE '2024-01-02', n = -1, h) SELECT 1",
+            Insert(
+                table=ORDERS,
+                query="SELECT 1",
+                overwrite=True,
+                partition={"dt": "2024-01-02", "n": "-1", "h": None},
+            ),
+        ),
+        ("DELETE FROM orders WHERE id = 1", Delete(ORDERS, "SELECT * FROM orders WHERE id = 1")),
+        (
+            "DELETE FROM orders AS o WHERE o.id = 1",
+            Delete(ORDERS, "SELECT * FROM orders AS o WHERE o.id = 1"),
+        ),
+        ("DROP TABLE IF EXISTS ORDERS;", DropTable("orders")),
+        ("DROP TABLE bucketlake.gone", DropTable("gone")),
+        ("SHOW TABLES", ShowTables()),
+        ("(SELECT 1)", Select("(SELECT 1)")),
+        ("/* a */ -- b\nWITH a AS (SELECT 1) SELECT * FROM a", None),
+    ],
+)
+def test_statements_of_ours(text: str, expected: object) -> None:
+    assert parse(text, TABLES) == (expected or Select(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "table"),
+    [
+        ("INSERT INTO other VALUES (1)", "`other`"),
+        ("INSERT OVERWRITE db.orders SELECT 1", "`db`.`orders`"),
+        ("DELETE FROM `a``b` WHERE true", "`a``b`"),
+        ("DROP TABLE other PURGE", "`other`"),
+        ("DROP TABLE IF EXISTS other", None),
+        ("INSERT OVERWRITE DIRECTORY '/x' USING parquet SELECT 1", None),
+        ("SHOW TABLES IN db LIKE 'x*'", None),
+        ("UPDATE orders SET a = 1", None),
+        ("EXPLAIN SELECT * FROM orders", None),
+        ("SET a.b = 'c", None),
+        ("", None),
+    ],
+)
+def test_everything_else_is_spark_s(text: str, table: str | None) -> None:
+    assert parse(text, TABLES) == PassThrough(text, table)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("INSERT orders VALUES (1)", r"found 'orders' at position 7 .*expected INTO or OVERWRITE"),
+        ("INSERT INTO orders SET a = 1", r"found 'SET' at position 19 .*expected VALUES"),
+        ("INSERT INTO orders (a,) SELECT 1", r"expected a column's name"),
+        ("INSERT OVERWRITE orders PARTITION (dt = x) SELECT 1", r"found 'x' .*expected a value"),
+        ("INSERT OVERWRITE orders PARTITION (dt = 'x', DT) SELECT 1", r"every partition column once"),
+        ("INSERT OVERWRITE orders PARTITION (dt = 'x' SELECT 1", r"found 'SELECT' .*expected ','"),
+        ("DELETE FROM orders", r"found the end at position 18 .*WHERE true deletes every row"),
+        ("DROP TABLE orders PURGE", r"found 'PURGE' .*deletes no data"),
+        ("DROP TABLE bucketlake.`/data/orders`", r"a name of the catalog"),
+        ("DROP TABLE orders, items", r"found ',' .*expected the end"),
+        ("SHOW TABLES; DROP TABLE orders", r"found 'DROP' .*expected the end"),
+        ("INSERT INTO bucketlake.", r"found the end .*the rest of the table's name"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(text, TABLES)
+
+
+@pytest.mark.parametrize(
+    ("query", "template"),
+    [
+        ("SELECT * FROM orders", "SELECT * FROM {t0} AS orders"),
+        ("SELECT '{x}', o.a FROM `Orders` o", "SELECT '{{x}}', o.a FROM {t0} o"),
+        (
+            "SELECT * FROM orders JOIN items AS i ON orders.id = i.id JOIN ORDERS AS b ON true",
+            "SELECT * FROM {t0} AS orders JOIN {t1} AS i ON orders.id = i.id JOIN {t0} AS b ON true",
+        ),
+        (
+            "SELECT * FROM bucketlake.`/a {b}` WHERE 'orders' = 'orders'",
+            "SELECT * FROM {t0} WHERE 'orders' = 'orders'",
+        ),
+        (
+            "SELECT * FROM bucketlake.items WHERE id IN (SELECT id FROM orders)",
+            "SELECT * FROM {t0} AS items WHERE id IN (SELECT id FROM {t1} AS orders)",
+        ),
+        (
+            "WITH orders AS (SELECT * FROM orders), x AS (SELECT * FROM orders) SELECT * FROM orders, x",
+            "WITH orders AS (SELECT * FROM {t0} AS orders), x AS (SELECT * FROM orders) SELECT * FROM orders, x",
+        ),
+        (
+            "SELECT * FROM (WITH orders AS (SELECT 1) SELECT * FROM orders) JOIN orders",
+            "SELECT * FROM (WITH orders AS (SELECT 1) SELECT * FROM orders) JOIN {t0} AS orders",
+        ),
+        (
+            "SELECT /*+ BROADCAST(orders) */ 1 FROM orders",
+            "SELECT /*+ BROADCAST(orders) */ 1 FROM {t0} AS orders",
+        ),
+        ("SELECT '😀é' FROM\n\torders -- {", "SELECT '😀é' FROM\n\t{t0} AS orders -- {{"),
+        ("SELECT 1 FROM orders TABLESAMPLE (5 ROWS)", "SELECT 1 FROM {t0} TABLESAMPLE (5 ROWS)"),
+        ("SELECT orders, db.orders.a FROM db.orders, range(3)", None),
+        ("FROM orders |> WHERE a = 1", "FROM {t0} AS orders |> WHERE a = 1"),
+        ("SELECT nonsense ((", None),
+    ],
+)
+def test_tables_in_a_query_are_replaced_and_nothing_else(query: str, template: str | None) -> None:
+    sources = find_sources(query, TABLES)
+    assert sources.query == query
+    assert (sources.template() if sources.places else None) == template
+    assert bool(sources.tables) == (template is not None)
+
+
+def test_a_recursive_name_is_its_own() -> None:
+    query = "WITH RECURSIVE orders AS (SELECT 1 n UNION ALL SELECT n + 1 FROM orders) SELECT * FROM orders"
+    assert find_sources(query, TABLES).places == ()
+
+
+def test_a_table_as_of_another_time_is_refused() -> None:
+    with pytest.raises(ConfigError, match="as_of"):
+        find_sources("SELECT * FROM orders TIMESTAMP AS OF '2024-01-01'", TABLES)
+
+
+SCHEMA = pa.schema([("ID", pa.string()), ("n", pa.int32()), ("day", pa.date32()), ("x", pa.float64())])
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT id, sum(x) FROM orders GROUP BY id", ["ID", "x"]),
+        ("SELECT count(*) FROM orders", ["ID"]),
+        ("SELECT count(*) FROM orders WHERE day > '2024-01-01'", ["day"]),
+        ("SELECT * FROM orders", None),
+        ("SELECT o.* FROM orders o", None),
+        ("SELECT n FROM orders NATURAL JOIN items", None),
+        ("SELECT a FROM orders AS o(a, b, c, d)", None),
+        ("SELECT a FROM orders PIVOT (sum(x) FOR n IN (1 AS a))", None),
+        ("FROM orders", None),
+        ("FROM orders |> SELECT n", None),
+    ],
+)
+def test_only_columns_that_a_query_may_want_are_read(query: str, columns: list[str] | None) -> None:
+    assert columns_for(find_sources(query, TABLES).columns, SCHEMA) == columns
+
+
+@pytest.mark.parametrize(
+    ("where", "filters"),
+    [
+        ("id = 'a' AND (o.n >= -3 AND 5 > n)", [("ID", "=", "a"), ("n", ">=", -3), ("n", "<", 5)]),
+        ("id IN ('a', 'b')", [("ID", "in", ["a", "b"])]),
+        ("day = '2024-01-02'", [("day", "=", datetime.date(2024, 1, 2))]),
+        ("id = 'a' OR n = 1", []),
+        ("NOT id = 'a'", []),
+        ("id = 5", []),
+        ("n = '5'", []),
+        ("n = 5000000000", []),
+        ("n = 1.5", []),
+        ("x = 1", []),
+        ("day = '2024-1-2'", []),
+        ("day = '2024-02-30'", []),
+        (r"id = 'a\tb'", []),
+        ("id IN (SELECT id FROM items)", []),
+        ("id IN ('a', n)", []),
+        ("other.id = 'a'", []),
+        ("id = upper('a')", []),
+        ("z = 'a'", []),
+    ],
+)
+def test_conditions_that_mean_the_same_to_us_are_used_to_read_less(where: str, filters: list[object]) -> None:
+    assert (
+        filters_for(find_sources(f"SELECT * FROM orders o WHERE {where}", {"orders"}).conditions, SCHEMA)
+        == filters
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM orders JOIN x ON true WHERE id = 'a'",
+        "SELECT * FROM orders a, orders b WHERE a.id = 'a'",
+        "SELECT * FROM orders TABLESAMPLE (5 ROWS) WHERE id = 'a'",
+        "SELECT * FROM orders AS o(n, id, b, c) WHERE id = 'a'",
+        "SELECT * FROM orders LATERAL VIEW explode(array('a')) t AS id WHERE id = 'a'",
+        "SELECT * FROM orders PIVOT (sum(x) FOR n IN (1 AS id)) WHERE id = 'a'",
+        "FROM orders |> SELECT 'a' AS id |> WHERE id = 'a'",
+    ],
+)
+def test_a_condition_that_may_be_of_something_else_is_not_used(query: str) -> None:
+    assert find_sources(query, {"orders"}).conditions == ()
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "id = 1 LIMIT 3",
+        "id = 1 UNION SELECT * FROM items",
+        "id = 1 ORDER BY id",
+        "id = 1; SELECT 1",
+        "id = ",
+        "id = 1 GROUP BY id",
+    ],
+)
+def test_a_delete_is_one_condition(tail: str) -> None:
+    check_delete("SELECT * FROM orders WHERE id = 1")
+    check_delete("SELECT * FROM orders AS o WHERE id IN (SELECT id FROM items LIMIT 3);")
+    with pytest.raises(ConfigError, match="DELETE"):
+        check_delete(f"SELECT * FROM orders WHERE {tail}")
+
+
+def test_tokens_have_their_places_and_cover_the_text() -> None:
+    text = "a `b``c` 'it''s \\' x' \"q\" 12 1.5 1x => = -- c\n/* d */ é ' open"
+    tokens = tokenize(text)
+    assert [t.kind for t in tokens] == [
+        "word", "name", "text", "text", "number", "number", "word", "sign", "sign", "word", "sign", "word", "",
+    ]  # fmt: skip
+    assert all(text[t.start : t.end] == t.text for t in tokens)
+    assert unquoted("'it''s \\' x'") == "it's ' x"
+    assert unquoted('"a\'\'b""c"') == "a''b\"c"
