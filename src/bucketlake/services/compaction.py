@@ -29,6 +29,7 @@ import pyarrow as pa
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
 from bucketlake.config import TableType
 from bucketlake.errors import (
+    CommitConflictError,
     ConcurrentWriteError,
     ConfigError,
     CorruptTableError,
@@ -256,11 +257,24 @@ def run_compaction(
         written = tasks(compact_slice, work)
 
         def say() -> bytes:
+            _check_files(store, instant, written)
             # The newest commit says what the table's columns are, and a writer may have added one since we began.
             return encode_commit_metadata(_metadata(load_state(store), written), action=Action.COMPACTION)
 
         completed = complete(service, say, clock=clock)
     return _report(instant, completed, _metadata(state, written))
+
+
+def _check_files(store: Store, instant: str, written: Iterable[SliceCompacted]) -> None:
+    """Refuse to complete without a file that somebody has deleted, who was still at taking an earlier run back."""
+    paths = {one.stat.path for one in written}
+    listed = list_files(store, sorted({one.stat.partition for one in written}))
+    gone = sorted(paths - {file.path for files in listed.values() for file in files})
+    if gone:
+        raise CommitConflictError(
+            f"the compaction of {instant} cannot complete: {gone[0]} was deleted by somebody who took an earlier run "
+            f"back. Nothing of it is visible. Run it again."
+        )
 
 
 def rollback_compaction(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:

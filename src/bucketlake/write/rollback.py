@@ -126,6 +126,8 @@ def roll_back(
     announce_rollback(store, properties, target, rollback=claim.rollback, files=files)
     if target.published is not None:
         _unpublish(store, properties, target)
+    if target.keeps_plan and _was_run_again(store, properties, target):
+        return None  # by somebody who took us for dead, and took the rollback to its end; the files are his
     delete_data_files(store, files, instant=target.instant, keep_partitions=keep_partitions)
     if target.action.when_completed is Action.REPLACE_COMMIT:
         _delete_bucket_layout(store, target.instant)
@@ -153,6 +155,15 @@ def roll_back(
         # All tasks of a committed write are done: no file can come after this, so the markers need not stay.
         delete_markers(store, target.instant)
     return RolledBack(instant=target.instant, action=target.action, files=files)
+
+
+def _was_run_again(store: Store, properties: TableProperties, target: Target) -> bool:
+    """Tell whether a plan that we were taking back to its beginning was run, and completed, meanwhile."""
+    newest = list_claims(store).newest
+    if newest is not None and newest.instant == target.instant and newest.outcome is Outcome.COMMIT:
+        return True
+    completed = load_timeline(store, properties).completed(target.action.when_completed)
+    return any(instant.requested == target.instant for instant in completed)
 
 
 def announce_rollback(

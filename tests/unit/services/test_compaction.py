@@ -36,6 +36,7 @@ from bucketlake.state import files_of, load_state
 from bucketlake.storage import FileStat
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Action, load_timeline, read_commit_metadata, read_compaction_plan
+from bucketlake.write import rollback
 from bucketlake.write.claims import Claim, Outcome, list_claims, packed, take
 from bucketlake.write.heartbeat import start_heartbeat
 from bucketlake.write.recovery import recover
@@ -360,6 +361,51 @@ def test_a_run_that_was_rolled_back_meanwhile_cannot_complete() -> None:
     with pytest.raises(CommitConflictError, match="rolled it back"):
         run_compaction(table.store, instant, tasks=overtaken)
     assert run_compaction(table.store, instant).file_groups > 0
+    check_invariants(table)
+
+
+def test_a_run_whose_file_was_deleted_cannot_complete_and_can_be_run_again() -> None:
+    table = written_table(memory())
+    instant = scheduled(table)
+    before = rows_of(table)
+
+    def robbed(function, items):  # type: ignore[no-untyped-def] # a parallel map
+        done = [function(item) for item in items]
+        table.store.delete(done[0].stat.path)
+        return done
+
+    with pytest.raises(CommitConflictError, match="was deleted by somebody"):
+        run_compaction(table.store, instant, tasks=robbed)
+    assert rows_of(table) == before
+    run_compaction(table.store, instant)
+    assert rows_of(table) == before
+    check_invariants(table)
+
+
+def test_a_rollback_that_slept_while_the_compaction_was_run_again_deletes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = written_table(memory())
+    instant = scheduled(table)
+    before = rows_of(table)
+
+    def failing(function, items):  # type: ignore[no-untyped-def] # a parallel map
+        function(items[0])
+        raise RuntimeError("an executor died")
+
+    with pytest.raises(RuntimeError):
+        run_compaction(table.store, instant, tasks=failing)
+    announce = rollback.announce_rollback
+
+    def announce_and_sleep(*arguments: object, **named: object) -> None:
+        announce(*arguments, **named)  # type: ignore[arg-type] # passed through
+        monkeypatch.setattr(rollback, "announce_rollback", announce)
+        run_compaction(table.store, instant)
+
+    monkeypatch.setattr(rollback, "announce_rollback", announce_and_sleep)
+    assert rollback_compaction(table.store, instant) is None
+    assert rows_of(table) == before
+    assert _files_of(table, instant), "they are committed"
     check_invariants(table)
 
 
