@@ -1,6 +1,7 @@
 """A write case is a table that every contestant makes for itself: a bulk load, then five upserts of 5 %.
 
-Where there are logs then, who can compacts them, and cleans away what that made superfluous.
+Then come services, by who has them: where there are logs they are compacted, and what that made superfluous is cleaned
+away; elsewhere the day that holds most of the orders gets twice as many buckets.
 
 A step is taken by all, one after the other and each time another first, before anybody takes the next: a noisy
 minute hits all. What the load and the upserts left behind is compared with the truth, by the reader of whoever
@@ -29,8 +30,6 @@ from benchmarks.truth import Truth
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
 
-SERVICES = ("compact", "clean")
-
 
 @dataclass(frozen=True, slots=True)
 class WriteCase:
@@ -38,7 +37,9 @@ class WriteCase:
     table_type: str
     contestants: tuple[str, ...]
     services: tuple[str, ...] = ()
-    """Who compacts and cleans at the end."""
+    """What is done to the table at the end."""
+    servants: tuple[str, ...] = ()
+    """Who does it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def write_race(
     loads: dict[str, list[_Taken]] = {name: [] for name in here}
     upserts: dict[str, list[_Taken]] = {name: [] for name in here}
     services: dict[str, dict[str, list[_Taken]]] = {
-        service: {name: [] for name in here if name in case.services} for service in SERVICES
+        service: {name: [] for name in here if name in case.servants} for service in case.services
     }
     for number in range(-warm_ups if warm_up is not None else 0, repeats):
         is_warm_up = number < 0
@@ -83,8 +84,8 @@ def write_race(
                     (loads if batch == LOAD else upserts)[name].append(taken)
             if not is_warm_up and batch in (LOAD, BATCHES[-1]):
                 _verify(case, tables, respondents, truths[PLAIN if batch == LOAD else MERGED])
-        for step, service in enumerate(SERVICES):
-            for name in rotated([name for name in here if name in case.services], number + step):
+        for step, service in enumerate(case.services):
+            for name in rotated([name for name in here if name in case.servants], number + step):
                 served = _serve(service, respondents[name], tables[name], truths[MERGED])
                 say(
                     f"{case.name}, {service}: {name} {served.cost.wall_s:.2f} s, CPU {served.cost.cpu_s:.2f} s"

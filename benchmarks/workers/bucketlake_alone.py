@@ -58,6 +58,9 @@ class BucketlakeAlone:
     def compact(self, table: str) -> None:
         Table.open(table).compact()
 
+    def rescale(self, table: str) -> None:
+        Table.open(table).buckets.overwrite("2026-06-18,8", dry_run=False)
+
     def clean(self, table: str) -> None:
         Table.open(table).clean(retain_versions=1)
 

@@ -33,6 +33,9 @@ class BucketlakeOnSpark(SparkWorker):
     def compact(self, table: str) -> None:
         Table.open(table).compact(self.session)
 
+    def rescale(self, table: str) -> None:
+        Table.open(table).buckets.overwrite("2026-06-18,8", spark=self.session, dry_run=False)
+
     def clean(self, table: str) -> None:
         Table.open(table).clean(self.session, retain_versions=1)
 

@@ -73,13 +73,24 @@ class Hudi(SparkWorker):
 
     def clean(self, table: str) -> None:
         options = self._in_one_text("MERGE_ON_READ")
-        # Of its procedures this one wants a name.
-        self.session.sql("drop table if exists cleaned")
-        self.session.sql(f"create table cleaned using hudi location '{table}'")
+        self._name(table)
         self.session.sql(
-            "call run_clean(table => 'cleaned', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', "
+            "call run_clean(table => 'named', clean_policy => 'KEEP_LATEST_FILE_VERSIONS', "
             f"file_versions_retained => 1, options => '{options}')"
         ).collect()
+
+    def rescale(self, table: str) -> None:
+        options = self._in_one_text("COPY_ON_WRITE")
+        self._name(table)
+        self.session.sql(
+            "call partition_bucket_index_manager(table => 'named', overwrite => '2026-06-18,8', bucket_number => 4, "
+            f"dry_run => false, options => '{options}')"
+        ).collect()
+
+    def _name(self, table: str) -> None:
+        """Some procedures want a name."""
+        self.session.sql("drop table if exists named")
+        self.session.sql(f"create table named using hudi location '{table}'")
 
     def _in_one_text(self, table_type: str) -> str:
         return ",".join(f"{key}={value}" for key, value in self._options(table_type).items())

@@ -18,7 +18,7 @@ from bucketlake import inspection, services
 from bucketlake import spark as on_spark
 from bucketlake.config import TableProperties, TableType, load_properties
 from bucketlake.errors import ConfigError
-from bucketlake.index import RULE_TYPE, Index, resolve_index
+from bucketlake.index import RULE_TYPE, HashingConfig, Index, resolve_index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
 from bucketlake.read import (
@@ -58,6 +58,16 @@ from bucketlake.services import (
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
 from bucketlake.services.clustering import due_clustering
 from bucketlake.services.maintenance import due_clean, due_compaction
+from bucketlake.services.rescale import (
+    Rescale,
+    Rescaled,
+    committed_versions,
+    look_for_rescale,
+    new_rules,
+    rescale_order,
+    rescale_table,
+    roll_back_rescale,
+)
 from bucketlake.spark import scan
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
@@ -550,6 +560,11 @@ class Table:
         check_writable(state)
         return state
 
+    @property
+    def buckets(self) -> Buckets:
+        """How many buckets partitions have, and how that is changed."""
+        return Buckets(self)
+
     def query(self, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
         return make_query(load_state(self.store), **query)
@@ -603,6 +618,76 @@ class Table:
 def _tasks(spark: SparkSession | None, progress: bool | None) -> Tasks:
     """Let a session run the tasks of a service, or this process if there is none."""
     return here if spark is None else on_spark.services.SessionTasks(spark, progress=progress)
+
+
+class Buckets:
+    """How many buckets the partitions of a table have, and how that is changed: `table.buckets`."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def show_config(self) -> tuple[HashingConfig, ...]:
+        """Return the versions of the table's bucket rules, oldest first; the last one counts."""
+        state = load_state(self._table.store)
+        return committed_versions(self._table.store, state.timeline)
+
+    def overwrite(
+        self,
+        rules: str,
+        *,
+        spark: SparkSession | None = None,
+        bucket_number: int | None = None,
+        rule_type: str = RULE_TYPE,
+        dry_run: bool = True,
+        progress: bool | None = None,
+    ) -> Rescale | Rescaled:
+        """Give the table other rules, and write the partitions anew whose bucket count they change.
+
+        `bucket_number` is for partitions that no rule catches; None keeps the present one. A simple-bucket table
+        gets rules this way too. A dry run, which is the default, says what would be done. Writers need not stop.
+        """
+        return self._change(
+            rules, spark, bucket_number, rule_type, dry_run=dry_run, progress=progress, adds=False
+        )
+
+    def add(
+        self,
+        rules: str,
+        *,
+        spark: SparkSession | None = None,
+        bucket_number: int | None = None,
+        rule_type: str = RULE_TYPE,
+        dry_run: bool = True,
+        progress: bool | None = None,
+    ) -> Rescale | Rescaled:
+        """Put rules before those that the table has; else as `overwrite`."""
+        return self._change(
+            rules, spark, bucket_number, rule_type, dry_run=dry_run, progress=progress, adds=True
+        )
+
+    def rollback(self, instant: str, *, dry_run: bool = True) -> RollbackOrder:
+        """Take a rescale back, data and rules together. Returns what that deletes."""
+        store = self._table.store
+        return rescale_order(store, instant) if dry_run else roll_back_rescale(store, instant)
+
+    def _change(
+        self,
+        expressions: str,
+        spark: SparkSession | None,
+        bucket_number: int | None,
+        rule_type: str,
+        *,
+        dry_run: bool,
+        progress: bool | None,
+        adds: bool,
+    ) -> Rescale | Rescaled:
+        store = self._table.store
+        rules = new_rules(
+            load_state(store), expressions, default_count=bucket_number, rule_type=rule_type, adds=adds
+        )
+        if dry_run:
+            return look_for_rescale(store, rules)
+        return rescale_table(store, rules, tasks=_tasks(spark, progress))
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

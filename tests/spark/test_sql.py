@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import bucketlake
-from bucketlake import ConfigError, Table, UnsupportedError
+from bucketlake import ConfigError, Table
 from bucketlake.cli import main
 from bucketlake.errors import SchemaError
 from bucketlake.write import CommitSummary
@@ -234,34 +234,24 @@ def test_spark_s_own_statements_and_views_are_left_alone(
     run("DROP VIEW mine")
 
 
-def test_the_manager_is_called_or_said_to_be_missing(
-    run: Run, orders: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (
-        "CALL partitionBucketIndexManager("
-        "table => 'orders', overwrite => 'x,4', bucket-number => 2, dry-run => 'false')"
-    )
+@pytest.mark.shows("P5")
+def test_the_manager_changes_rules_and_takes_them_back(run: Run, orders: Table) -> None:
+    call = "CALL partitionBucketIndexManager(table => '{}', overwrite => '.*,3', bucket-number => 2{})"
     with pytest.raises(ConfigError, match="no table 'gone'"):
-        run(text.replace("orders", "gone"))
-    if not hasattr(Table, "buckets"):
-        with pytest.raises(UnsupportedError, match="this version"):
-            run(text)
-    calls: list[tuple[str, Any, dict[str, Any]]] = []
-
-    class Buckets:
-        def __getattr__(self, name: str) -> Callable[..., str]:
-            return lambda *args, **options: calls.append((name, args, options)) or name
-
-    monkeypatch.setattr(Table, "buckets", Buckets(), raising=False)
-    assert run(text) == "overwrite"
-    run("CALL partition_bucket_index_manager('orders', rollback => '20260618093000000')")
-    run("CALL partition_bucket_index_manager('orders', show_config => true)")
-    assert [(name, args, options.get("dry_run")) for name, args, options in calls] == [
-        ("overwrite", ("x,4",), False),
-        ("rollback", ("20260618093000000",), True),
-        ("show_config", (), None),
-    ]
-    assert calls[0][2]["bucket_number"] == 2
+        run(call.format("gone", ""))
+    before = rows(run("SELECT * FROM orders ORDER BY id"))
+    planned = run(call.format("orders", ""))
+    assert planned.changes and "written anew" in str(planned)
+    assert run("CALL partition_bucket_index_manager('orders', show_config => true)") == ()
+    done = run(call.format("orders", ", dry-run => 'false'"))
+    assert done.partitions == tuple(change.partition for change in planned.changes)
+    [shown] = run("CALL partition_bucket_index_manager('orders', show_config => true)")
+    assert (shown.expressions, shown.default_count) == (".*,3", 2)
+    assert rows(run("SELECT * FROM orders ORDER BY id")) == before
+    undo = f"CALL partition_bucket_index_manager('orders', rollback => '{done.instant}', dry_run => false)"
+    run(undo)
+    assert run("CALL partition_bucket_index_manager('orders', show_config => true)") == ()
+    assert rows(run("SELECT * FROM orders ORDER BY id")) == before
 
 
 def test_the_command_prints_what_a_statement_returns(

@@ -1,6 +1,7 @@
 """The command line: each command prints what a function below returned."""
 
 from bucketlake.cli import (
+    buckets,
     clustering,
     fsck,
     history,
@@ -16,6 +17,7 @@ from bucketlake.cli.app import app, main
 
 __all__ = [
     "app",
+    "buckets",
     "clustering",
     "fsck",
     "history",

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
 from bucketlake.layout import DataFile
+from bucketlake.services.rule_versions import archive_versions
 from bucketlake.state import TableState, files_of, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import (
@@ -216,6 +217,7 @@ def archive_table(
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         settle(store, state.properties)
+        archive_versions(store, state.properties)
         plan = plan_archive(state, look_around(state, clock=clock), keep_min=keep_min, keep_max=keep_max)
         run_archive(plan, state)
     return plan

@@ -12,7 +12,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from bucketlake import spark as on_spark
-from bucketlake.errors import ConfigError, NotATableError, UnsupportedError
+from bucketlake.errors import ConfigError, NotATableError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import META_COLUMNS
 from bucketlake.sql.call import ManagerAction, ManagerCall
@@ -283,16 +283,10 @@ def _made(
 def _manage(spark: SparkSession, catalog: Catalog, call: ManagerCall) -> Any:
     is_path = "/" in call.table
     table = _open(catalog, TableName(call.table if is_path else table_name(call.table), is_path))
-    buckets = getattr(table, "buckets", None)
-    if buckets is None:
-        raise UnsupportedError(
-            subject="CALL partition_bucket_index_manager",
-            found="a rescale",
-            supported="no rescale in this version",
-            remedy="Rescale the table with Hudi.",
-        )
+    buckets = table.buckets
     match call.action:
         case ManagerAction.OVERWRITE | ManagerAction.ADD:
+            assert call.rules is not None
             change = buckets.overwrite if call.action is ManagerAction.OVERWRITE else buckets.add
             return change(
                 call.rules,
@@ -300,9 +294,9 @@ def _manage(spark: SparkSession, catalog: Catalog, call: ManagerCall) -> Any:
                 bucket_number=call.bucket_number,
                 rule_type=call.rule,
                 dry_run=call.dry_run,
-                options=call.options,
             )
         case ManagerAction.ROLLBACK:
+            assert call.instant is not None
             return buckets.rollback(call.instant, dry_run=call.dry_run)
         case ManagerAction.SHOW_CONFIG:
             return buckets.show_config()

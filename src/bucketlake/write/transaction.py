@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from bucketlake.config import MergeMode, TableProperties, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
 from bucketlake.index import NO_RULES, VersionedRules, current_version, load_rules
-from bucketlake.layout.names import partition_metadata_path
+from bucketlake.layout.names import hashing_config_path, partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
@@ -213,6 +213,9 @@ def abort(transaction: Transaction) -> str | None:
     _delete_files(transaction)
     if transaction.counts.rules is not None:
         forget_counts(store, instant)
+    if transaction.counts.version == instant:
+        # While the instant is pending nobody counts its rules; once it is gone, Hudi would.
+        store.delete(hashing_config_path(instant))
     delete_pending(store, properties, instant=instant, action=transaction.action)
     stop_heartbeat(store, instant)
     return None

@@ -1,0 +1,56 @@
+"""`bucketlake buckets` must say what it is about to rewrite, and do nothing unless told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stand_ins.orders_table import rows_of, written_table
+
+pytestmark = pytest.mark.shows("P5")
+
+
+def test_rules_are_shown_changed_and_taken_back(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    table = written_table(path)
+    before = rows_of(table)
+    assert "no bucket rules" in run("buckets", "show", path)[1]
+    code, out, _ = run("buckets", "overwrite", path, "p0,5")
+    assert code == 0
+    assert "p0: 2 -> 5 buckets" in out
+    assert "give --yes" in out
+    assert json.loads(run("buckets", "show", path, "--json")[1])["versions"] == []
+    planned = json.loads(run("buckets", "overwrite", path, "p0,5", "--json")[1])
+    assert [(p["partition"], p["before"], p["after"]) for p in planned["partitions"]] == [("p0", 2, 5)]
+    done = json.loads(run("buckets", "overwrite", path, "p0,5", "--yes", "--json")[1])
+    assert done["partitions"] == ["p0"]
+    added = json.loads(run("buckets", "add", path, "p1,3", "--yes", "--json")[1])
+    shown = json.loads(run("buckets", "show", path, "--json")[1])["versions"]
+    assert [(v["rules"], v["default"]) for v in shown] == [("p0,5", 2), ("p1,3;p0,5", 2)]
+    assert rows_of(table) == before
+    assert "give --yes" in run("buckets", "rollback", path, added["done"])[1]
+    run("buckets", "rollback", path, added["done"], "--yes")
+    assert len(json.loads(run("buckets", "show", path, "--json")[1])["versions"]) == 1
+    assert rows_of(table) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("overwrite", "p0"), "a comma"),
+        (("overwrite", "p0,0"), "position 3"),
+        (("rollback", "20200101000000000"), "no completed rescale"),
+    ],
+)
+def test_a_call_that_makes_no_sense_changes_nothing(
+    run: Any, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    path = tmp_path / "orders"
+    table = written_table(path)
+    before = [file.path for file in table.store.list("", recursive=True).files]
+    code, _, err = run("buckets", words[0], path, *words[1:], "--yes")
+    assert (code, message in " ".join(err.split())) == (2, True)
+    assert [file.path for file in table.store.list("", recursive=True).files] == before

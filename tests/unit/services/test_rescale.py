@@ -1,0 +1,246 @@
+"""A rescale that is seen by halves, or forgets a row that was written meanwhile, gives keys a second home."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+import pytest
+
+from bucketlake import Table, create_table
+from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConfigError, InstantError
+from bucketlake.index import declare_rules, list_versions
+from bucketlake.services import here, plan_compaction, schedule_compaction
+from bucketlake.services.held import load_held
+from bucketlake.services.rescale import rescale_table
+from bucketlake.state import files_of, load_state
+from bucketlake.storage import LocalStore
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
+from bucketlake.testing.invariants import check_invariants
+from bucketlake.write.recovery import recover
+from stand_ins.transactions import clock
+
+SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
+TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
+
+
+def rows_of(count: int, ts: int = 1, days: int = 3) -> pa.Table:
+    rows = [(f"k{n}", f"d{n % days}", ts, ts) for n in range(count)]
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
+
+
+def a_table(path: object, table_type: str = "COPY_ON_WRITE", *, rules: str | None = "d1,3") -> Table:
+    table = create_table(
+        None,
+        str(path),
+        SCHEMA,
+        key="id",
+        partition="dt",
+        ordering="ts",
+        buckets=2,
+        table_type=table_type,
+        **({"partition_rules": rules} if rules else {}),
+    )
+    table.upsert(rows_of(60))
+    table.upsert(rows_of(30, ts=2))
+    return table
+
+
+def contents(table: Table) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow(columns=SCHEMA.names).to_pylist())
+
+
+def counts(table: Table) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in table.layout().partitions:
+        assert part.buckets is not None
+        assert len({s.file_id[:8] for s in part.slices}) == len(part.slices) <= part.buckets
+        found[part.partition] = part.buckets
+    return found
+
+
+@pytest.mark.shows("P5", "P6", "P10")
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("rules", ["d1,3", None])
+def test_only_partitions_with_another_count_are_written_anew(table_type: str, rules: str | None) -> None:
+    table = a_table(f"memory://rescale-{table_type}-{rules is None}", table_type, rules=rules)
+    before = contents(table)
+    planned = table.buckets.overwrite("d0,5;d1,3")
+    assert [(c.partition, c.before, c.after) for c in planned.changes] == [
+        ("d0", 2, 5),
+        *([] if rules else [("d1", 2, 3)]),
+    ]
+    assert "d0: 2 -> 5 buckets" in str(planned)
+    assert "stay as they are" in str(planned)
+    assert contents(table) == before
+    assert len(table.timeline()) == 2, "a dry run does nothing"
+    done = table.buckets.overwrite("d0,5;d1,3", dry_run=False)
+    assert done.partitions == tuple(c.partition for c in planned.changes)
+    table = Table.open(table.store.uri)
+    assert contents(table) == before
+    assert counts(table) == {"d0": 5, "d1": 3, "d2": 2}
+    table.upsert(rows_of(60, ts=3))
+    assert len(contents(table)) == 60
+    assert {row[2] for row in contents(table)} == {3}
+    assert counts(table) == {"d0": 5, "d1": 3, "d2": 2}
+    assert table.get("k0").num_rows == 1
+    check_invariants(table)
+
+
+@pytest.mark.shows("P5")
+def test_rules_are_added_before_those_there_are_and_all_versions_are_shown() -> None:
+    table = a_table("memory://rescale-add")
+    table.buckets.add("^d2$,4", dry_run=False)
+    table.buckets.add("d,1", bucket_number=7, dry_run=False)
+    shown = [(version.expressions, version.default_count) for version in table.buckets.show_config()]
+    assert shown == [("d1,3", 2), ("^d2$,4;d1,3", 2), ("d,1;^d2$,4;d1,3", 7)]
+    assert counts(table) == {"d0": 1, "d1": 1, "d2": 1}
+    check_invariants(table)
+
+
+@pytest.mark.shows("P7", "P11")
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("rules", ["d1,3", None])
+def test_a_rescale_is_taken_back_data_and_rules_together(table_type: str, rules: str | None) -> None:
+    table = a_table(f"memory://rescale-back-{table_type}-{rules is None}", table_type, rules=rules)
+    before, before_counts = contents(table), counts(table)
+    first = table.buckets.overwrite("d,4", dry_run=False)
+    second = table.buckets.overwrite("d,6", dry_run=False)
+    with pytest.raises(InstantError, match="came after it"):
+        table.buckets.rollback(first.instant)
+    table.buckets.rollback(second.instant)
+    assert counts(table) == {"d0": 6, "d1": 6, "d2": 6}, "a dry run"
+    table.buckets.rollback(second.instant, dry_run=False)
+    assert counts(table) == {"d0": 4, "d1": 4, "d2": 4}
+    table.buckets.rollback(first.instant, dry_run=False)
+    table = Table.open(table.store.uri)
+    assert (contents(table), counts(table)) == (before, before_counts)
+    table.upsert(rows_of(60, ts=5))
+    assert counts(table) == before_counts
+    assert len(contents(table)) == 60
+    check_invariants(table)
+
+
+@pytest.mark.shows("P11")
+def test_a_simple_table_gets_rules_though_nothing_needs_rewriting() -> None:
+    table = a_table("memory://rescale-upgrade", rules=None)
+    files = {
+        file.path for file in table.store.list("", recursive=True).files if file.path.endswith(".parquet")
+    }
+    done = table.buckets.overwrite("later,8", dry_run=False)
+    assert done.partitions == ()
+    assert files == {
+        file.path for file in table.store.list("", recursive=True).files if file.path.endswith(".parquet")
+    }
+    table = Table.open(table.store.uri)
+    later = rows_of(60).set_column(1, "dt", pa.array(["later"] * 60))
+    table.upsert(later)
+    assert counts(table) == {"d0": 2, "d1": 2, "d2": 2, "later": 8}
+    check_invariants(table)
+
+
+@pytest.mark.shows("P14")
+@pytest.mark.parametrize("table_type", TYPES)
+def test_writers_that_never_stop_lose_nothing_while_the_rules_change_ten_times(
+    table_type: str, tmp_path: Path
+) -> None:
+    table = a_table(tmp_path / "t", table_type)
+    ended = Event()
+    acknowledged: list[int] = []
+
+    def write() -> None:
+        number = 10
+        while not ended.is_set():
+            number += 1
+            try:
+                Table.open(tmp_path / "t").upsert(rows_of(12, ts=number))
+            except CommitConflictError:
+                continue
+            acknowledged.append(number)
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            for number in range(10):
+                rules = declare_rules(f"d0,{number % 4 + 1};d1,{number % 3 + 1}", 2)
+                while True:
+                    try:
+                        rescale_table(LocalStore(tmp_path / "t"), rules)
+                    except CommitConflictError:
+                        continue
+                    break
+                seen = contents(table)
+                assert len(seen) == len({row[0] for row in seen}) == 60
+        finally:
+            ended.set()
+        writer.result(60)
+    assert acknowledged
+    newest = {row[0]: row[2] for row in contents(table)}
+    assert all(newest[f"k{n}"] >= acknowledged[-1] for n in range(12))
+    assert counts(table)["d0"] == 9 % 4 + 1
+    check_invariants(table)
+
+
+def test_a_write_that_came_in_between_is_taken_in() -> None:
+    table = a_table("memory://rescale-overtaken")
+    runs = []
+
+    def overtaken(function, items):  # type: ignore[no-untyped-def] # a parallel map
+        done = here(function, items)
+        if not runs:
+            table.upsert(rows_of(60, ts=9))
+        runs.append(len(items))
+        return done
+
+    rescale_table(table.store, declare_rules("d,5", 2), tasks=overtaken)
+    assert runs == [3, 3]
+    assert {row[2] for row in contents(table)} == {9}
+    check_invariants(table)
+
+
+@pytest.mark.shows("P6")
+@pytest.mark.parametrize("took_effect", [False, True])
+def test_a_rescale_that_is_cut_off_anywhere_is_whole_or_nothing(took_effect: bool, tmp_path: Path) -> None:
+    whole = a_table(f"memory://rescale-cut-whole-{took_effect}")
+    before = contents(whole)
+    rules = declare_rules("d0,3", 2)
+    number, is_done = 0, False
+    while not is_done:
+        number += 3
+        table = a_table(f"memory://rescale-cut-{took_effect}-{number}")
+        faulty = FaultyStore(table.store, fails_at=number, took_effect=took_effect, is_dead=True)
+        try:
+            rescale_table(faulty, rules)
+            is_done = True
+        except InjectedError:
+            pass
+        state = load_state(table.store)
+        recover(table.store, state.properties, clock=clock(later=True))
+        assert contents(table) == before
+        assert counts(table) in ({"d0": 2, "d1": 3, "d2": 2}, {"d0": 3, "d1": 2, "d2": 2})
+        versions = list_versions(table.store).active
+        completed = {i.requested for i in load_state(table.store).timeline.completed()}
+        assert all(instant in completed or not instant.strip("0") for instant in versions)
+        check_invariants(table)
+    assert number > 30
+
+
+def test_what_cannot_be_rescaled_is_refused_and_left_as_it_was() -> None:
+    table = a_table("memory://rescale-refused", "MERGE_ON_READ")
+    before = [file.path for file in table.store.list("", recursive=True).files]
+    for wrong, match in (("d0,0", "position"), ("d0", "comma"), ("d0,99999999", "65,?536")):
+        with pytest.raises(ConfigError, match=match):
+            table.buckets.overwrite(wrong, dry_run=False)
+    with pytest.raises(ConfigError, match="type"):
+        table.buckets.add("d0,4", rule_type="range", dry_run=False)
+    with pytest.raises(InstantError, match="no completed rescale"):
+        table.buckets.rollback("20200101000000000", dry_run=False)
+    assert [file.path for file in table.store.list("", recursive=True).files] == before
+    state = load_state(table.store)
+    schedule_compaction(table.store, plan_compaction(state, files_of(state), load_held(state), now=""))
+    with pytest.raises(ConcurrentWriteError, match="is pending"):
+        table.buckets.overwrite("d,7", dry_run=False)
+    assert not table.store.list(".hoodie/.temp", recursive=True).files
+    assert counts(table) == {"d0": 2, "d1": 3, "d2": 2}
