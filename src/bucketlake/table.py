@@ -665,10 +665,15 @@ class Buckets:
             rules, spark, bucket_number, rule_type, dry_run=dry_run, progress=progress, adds=True
         )
 
-    def rollback(self, instant: str, *, dry_run: bool = True) -> RollbackOrder:
-        """Take a rescale back, data and rules together. Returns what that deletes."""
+    def rollback(self, instant: str, *, dry_run: bool = True, with_newer: bool = False) -> RollbackOrder:
+        """Take a rescale back, data and rules together. Returns what that deletes.
+
+        One that others came after is refused; `with_newer` takes those back first.
+        """
         store = self._table.store
-        return rescale_order(store, instant) if dry_run else roll_back_rescale(store, instant)
+        if dry_run:
+            return rescale_order(store, instant)
+        return roll_back_rescale(store, instant, with_newer=with_newer)
 
     def _change(
         self,

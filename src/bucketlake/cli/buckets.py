@@ -77,12 +77,15 @@ def add(
 def rollback(
     table: TablePath,
     instant: Annotated[str, typer.Argument(help="Of the rescale, as `buckets show` tells it.")],
+    with_newer: Annotated[
+        bool, typer.Option("--with-newer", help="Take back those that came after it first.")
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Take a rescale back, data and rules together. Says what it would do unless --yes."""
-    order = open_table(table, storage).buckets.rollback(instant, dry_run=not yes)
+    order = open_table(table, storage).buckets.rollback(instant, dry_run=not yes, with_newer=with_newer)
     lines = [str(order), *([] if yes else [HINT])]
     facts = {"instant": instant, "done": yes, "files": [file.path for file in order.files]}
     Screen(as_json).show(facts, Text("\n".join(lines)))

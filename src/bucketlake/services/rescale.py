@@ -222,8 +222,14 @@ def rescale_order(store: Store, instant: str) -> RollbackOrder:
     return look_for_rollback(state, instant)
 
 
-def roll_back_rescale(store: Store, instant: str) -> RollbackOrder:
-    """Take a rescale back: the old file groups, and the rules from before, count again."""
+def roll_back_rescale(store: Store, instant: str, *, with_newer: bool = False) -> RollbackOrder:
+    """Take a rescale back: the old file groups, and the rules from before, count again.
+
+    With `with_newer`, those that came after it are taken back first, the newest before the others.
+    """
+    if with_newer:
+        for newer in reversed(_newer(load_state(store), instant)):
+            roll_back_rescale(store, newer)
     order = rescale_order(store, instant)
     state = load_state(store)
     done = next(i for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested == instant)
@@ -236,22 +242,26 @@ def roll_back_rescale(store: Store, instant: str) -> RollbackOrder:
 
 
 def _check_is_rescale(state: TableState, instant: str) -> None:
+    newer = _newer(state, instant)
+    if newer:
+        raise InstantError(
+            f"the rescale {instant} cannot be rolled back: {', '.join(newer)} came after it. Roll those back first, "
+            f"the newest before the others, or all at once: with_newer=True, --with-newer."
+        )
+
+
+def _newer(state: TableState, instant: str) -> list[str]:
+    """Return the rescales after `instant`, oldest first; `InstantError` if that is none."""
+    versions = list_versions(state.store, with_archived=False).active
     rescales = [
-        i.requested
-        for i in state.timeline.completed(Action.REPLACE_COMMIT)
-        if i.requested in list_versions(state.store, with_archived=False).active
+        i.requested for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested in versions
     ]
     if instant not in rescales:
         known = ", ".join(rescales) or "none"
         raise InstantError(
             f"{instant} is no completed rescale; found {known}. See `bucketlake buckets show`."
         )
-    newer = [other for other in rescales if other > instant]
-    if newer:
-        raise InstantError(
-            f"the rescale {instant} cannot be rolled back: {', '.join(newer)} came after it. Roll those back first, "
-            f"the newest before the others."
-        )
+    return sorted(other for other in rescales if other > instant)
 
 
 def _check_engine(state: TableState) -> None:

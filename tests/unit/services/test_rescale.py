@@ -123,6 +123,18 @@ def test_a_rescale_is_taken_back_data_and_rules_together(table_type: str, rules:
     check_invariants(table)
 
 
+@pytest.mark.shows("P7")
+def test_several_rescales_are_taken_back_at_once() -> None:
+    table = a_table("memory://rescale-several", rules=None)
+    before = contents(table)
+    first, *_ = [table.buckets.overwrite(f"d,{count}", dry_run=False) for count in (3, 4, 5)]
+    table.buckets.rollback(first.instant, dry_run=False, with_newer=True)
+    table = Table.open(table.store.uri)
+    assert (contents(table), counts(table)) == (before, {"d0": 2, "d1": 2, "d2": 2})
+    assert table.buckets.show_config() == ()
+    check_invariants(table)
+
+
 @pytest.mark.shows("P11")
 def test_a_simple_table_gets_rules_though_nothing_needs_rewriting() -> None:
     table = a_table("memory://rescale-upgrade", rules=None)
