@@ -87,15 +87,17 @@ def shift_instant(instant: str, milliseconds: int) -> str:
 
 
 class Clock:
-    """Makes instant times, each later than every one before it.
+    """Makes instant times, no two alike.
 
-    One clock serves a whole process; `after` brings in what other writers have already put on the timeline.
+    One clock serves a whole process; `after` brings in what other writers have already put on a table's timeline. A
+    table that is ahead of the present, because somebody's clock was, does not draw others after it.
     """
 
     def __init__(self, timezone: TimelineTimezone, *, now_ms: Callable[[], int] | None = None) -> None:
         self._timezone = timezone
         self._now_ms = now_ms or system_ms
         self._last = ""
+        self._ahead: set[str] = set()
         self._lock = Lock()
 
     def now_ms(self) -> int:
@@ -105,12 +107,19 @@ class Clock:
     def next_instant(self, *, after: str = "") -> str:
         """Return the present as an instant time, or the millisecond after `after` or after our last one."""
         with self._lock:
-            latest = max(self._last, after)
             present = instant_time_of(self._now_ms(), self._timezone)
             # A clock set back, or the hour that comes twice in autumn, must not lead back in time.
-            self._last = present if present > latest else shift_instant(latest, 1)
-            assert self._last > latest, f"no instant time follows {latest}"
-            return self._last
+            own = present if present > self._last else shift_instant(self._last, 1)
+            if own > after:
+                self._last = own
+                return own
+            self._ahead = {instant for instant in self._ahead if instant > own}
+            ahead = shift_instant(after, 1)
+            while ahead in self._ahead:
+                ahead = shift_instant(ahead, 1)
+            assert ahead > after, f"no instant time follows {after}"
+            self._ahead.add(ahead)
+            return ahead
 
 
 def process_clock(timezone: TimelineTimezone) -> Clock:

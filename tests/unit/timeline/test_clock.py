@@ -79,6 +79,14 @@ def test_a_clock_never_gives_a_time_twice_nor_an_earlier_one() -> None:
 def test_a_clock_stays_behind_nobody_on_the_timeline() -> None:
     clock = Clock(TimelineTimezone.UTC, now_ms=lambda: MOMENT_MS)
     assert clock.next_instant(after="20250101000000000") == "20250101000000001"
+    assert clock.next_instant(after="20250101000000000") == "20250101000000002", "not the same twice"
+
+
+def test_a_table_of_the_future_does_not_draw_others_after_it() -> None:
+    clock = Clock(TimelineTimezone.UTC, now_ms=lambda: MOMENT_MS)
+    first = clock.next_instant()
+    clock.next_instant(after="20250101000000000")
+    assert clock.next_instant(after=first) == shift_instant(first, 1)
 
 
 def test_threads_that_share_a_clock_get_different_times() -> None:
