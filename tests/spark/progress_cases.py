@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from bucketlake.spark import progress
 
-TASKS = 4
+TASKS = 8
 
 
 def run_slow_tasks(spark: SparkSession) -> int:
