@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bucketlake.index import (
@@ -11,7 +13,6 @@ from bucketlake.index import (
     Node,
     NoIndex,
     PartitionBuckets,
-    Ring,
     Rules,
     SimpleBuckets,
     StoredRings,
@@ -57,7 +58,7 @@ class TestPartitionBuckets(IndexContract):
 @pytest.mark.shows("C2", "C3")
 class TestConsistentBuckets(IndexContract):
     def index(self) -> Index:
-        return ConsistentBuckets({"p0": HashingMetadata.initial("p0", 6).ring}, ("id",))
+        return ConsistentBuckets({"p0": HashingMetadata.initial("p0", 6)}, ("id",))
 
     def partition(self) -> str:
         return "p0"
@@ -68,8 +69,9 @@ class TestConsistentBuckets(IndexContract):
 
 class TestConsistentBucketsOnARingThatWrapsAround(TestConsistentBuckets):
     def index(self) -> Index:
-        ring = Ring((Node(536870912, "b-b"), Node(268435455, "a-a")))
-        return ConsistentBuckets({"p0": ring}, ("id",))
+        nodes = (Node(536870912, "b-b"), Node(268435455, "a-a"))
+        merged = replace(HashingMetadata.initial("p0", 6), nodes=nodes)
+        return ConsistentBuckets({"p0": merged}, ("id",))
 
     def file_ids(self) -> list[str]:
         return ["a-a-0", "b-b-0"]

@@ -119,7 +119,7 @@ class Shape:
             return SimpleBuckets(self.count, self.hash_fields)
         if self.engine == "rules":
             return PartitionBuckets(Rules(parse_rules(self.rules), self.count), self.hash_fields)
-        rings = {p: HashingMetadata.initial(p, self.count).ring for p in partitions}
+        rings = {p: HashingMetadata.initial(p, self.count) for p in partitions}
         return ConsistentBuckets(rings, self.hash_fields)
 
     def open_arguments(self) -> dict[str, Any]:

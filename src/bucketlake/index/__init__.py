@@ -1,6 +1,16 @@
 """Where does a key live? Bucket hashes, rules, rings, and the index a table has."""
 
-from bucketlake.index.consistent import HashingMetadata, Node, Ring, StoredRings, choose_ring, list_rings
+from bucketlake.index.consistent import (
+    HashingMetadata,
+    StoredRings,
+    choose_ring,
+    decode_children,
+    encode_children,
+    forget_layout,
+    list_rings,
+    mark_rings,
+    outdated_rings,
+)
 from bucketlake.index.hashing import (
     bucket_of,
     cannot_disturb,
@@ -33,6 +43,16 @@ from bucketlake.index.partition import (
     write_config,
 )
 from bucketlake.index.resolve import resolve_index, says_the_same
+from bucketlake.index.ring import (
+    Node,
+    Ring,
+    Tag,
+    derived_prefix,
+    halving_point,
+    merge,
+    middle_of,
+    split,
+)
 from bucketlake.index.rule_types import declare_rules, read_rules, register_rule_type
 from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rule, Rules, parse_rules
 
@@ -57,6 +77,7 @@ __all__ = [
     "Rules",
     "SimpleBuckets",
     "StoredRings",
+    "Tag",
     "VersionedRules",
     "bucket_of",
     "buckets_of",
@@ -65,11 +86,20 @@ __all__ = [
     "choose_version",
     "current_version",
     "declare_rules",
+    "decode_children",
+    "derived_prefix",
+    "encode_children",
+    "forget_layout",
+    "halving_point",
     "hash_pieces",
     "list_rings",
     "list_versions",
     "load_config",
     "load_rules",
+    "mark_rings",
+    "merge",
+    "middle_of",
+    "outdated_rings",
     "parse_rules",
     "pieces_from_hash_values",
     "read_rules",
@@ -79,6 +109,7 @@ __all__ = [
     "ring_hash_of",
     "ring_hashes_of",
     "says_the_same",
+    "split",
     "verify",
     "write_config",
 ]

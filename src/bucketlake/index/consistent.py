@@ -1,88 +1,44 @@
-"""Consistent hashing: the ring of one partition, its versions on disk, and looking keys up on it.
+"""Consistent hashing on disk: the versions of every partition's ring, and which of them counts.
 
     .hoodie/.bucket_index/consistent_hashing_metadata/<partition>/
         <instant>.hashing_meta    a version of the ring
         <instant>.commit          an empty marker: that version is committed
 
-A ring is a sorted list of nodes. A node owns the hashes above its predecessor's value up to its own; hashes
-above the largest value belong to the smallest node (after a merge this really happens). A node's value may
-never move, and a resized node gets a new file-id prefix, so a ring that is out of date names file groups that
-are gone: that is how a reader notices.
+A version is written before the clustering that makes it true is committed. It counts if it is the first (all-zero
+instant), has a marker, or is completed on the active timeline. One that is older than that timeline and has no marker
+is told by its file groups, as Hudi does it: one of them has a base file only if it was committed. `mark_rings` gives
+those that count their markers, before archiving takes away what says so.
 
-A version is written before the clustering that makes it true is committed. It counts if it is the first
-(all-zero instant), has a marker, is completed on the active timeline, or is older than that. Hudi writes a
-missing marker when it loads a ring; this module reads only, and writes nothing.
+The first version is derived from the partition's name and the table's bucket count, by every writer alike, so it
+matters little who writes it down, and when.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
-from uuid import UUID
-
-import numpy as np
-import numpy.typing as npt
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.index.partition import instant_of, is_initial
+from bucketlake.index.ring import HASH_MAX, Node, Ring, Tag, derived_prefix
+from bucketlake.layout import list_files
+from bucketlake.layout.names import (
+    CONSISTENT_METADATA_FOLDER,
+    hashing_commit_path,
+    hashing_config_path,
+    hashing_metadata_path,
+    parse_base_file_name,
+    parse_hashing_name,
+    split_path,
+)
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Timeline
 
-RING_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
 RING_SUFFIX = ".hashing_meta"
 MARKER_SUFFIX = ".commit"
 INITIAL_INSTANT = "00000000000000"
-HASH_MAX = 0x7FFFFFFF
-
-_NODE_TAGS = ("NORMAL", "REPLACE", "DELETE")
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One node of a ring: where its range ends, and the file group that holds it."""
-
-    value: int
-    file_id_prefix: str
-    tag: str = "NORMAL"
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """The nodes of one partition, by ascending value."""
-
-    nodes: tuple[Node, ...]
-    _values: npt.NDArray[np.int64] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        assert self.nodes, "a ring without nodes owns no key"
-        by_value = {
-            node.value: node for node in self.nodes
-        }  # of equal values the last counts, as in a TreeMap
-        nodes = tuple(by_value[value] for value in sorted(by_value))
-        object.__setattr__(self, "nodes", nodes)
-        object.__setattr__(self, "_values", np.array([node.value for node in nodes], np.int64))
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        return tuple(node.file_id_prefix for node in self.nodes)
-
-    def node_of(self, ring_hash: int) -> Node:
-        """Return the owner of a hash: the first node at or above it, or the smallest.
-
-        >>> Ring((Node(10, "a"), Node(20, "b"))).node_of(21).file_id_prefix
-        'a'
-        """
-        return self.nodes[bisect_left(self.nodes, ring_hash, key=lambda node: node.value) % len(self.nodes)]
-
-    def nodes_of(self, ring_hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Return the place in `nodes` of every hash's owner: `node_of`, a column at a time."""
-        places = np.searchsorted(self._values, ring_hashes, side="left")
-        places[places == len(self.nodes)] = 0
-        return places.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +59,13 @@ class HashingMetadata:
         """Return the first version: equal ranges, and file-group ids that every creator derives alike.
 
         >>> HashingMetadata.initial("p0", 4).nodes[0]
-        Node(value=536870912, file_id_prefix='a1ba364b-fbde-3906-b865-53e4c35f3556', tag='NORMAL')
+        Node(value=536870912, file_id_prefix='a1ba364b-fbde-3906-b865-53e4c35f3556', tag=<Tag.NORMAL: 'NORMAL'>)
         """
         assert count > 0
         step = (HASH_MAX + count - 1) // count
         ends = [min(step * number, HASH_MAX) for number in range(1, count + 1)]
         nodes = tuple(
-            Node(end, _derived_prefix(partition, start, end))
+            Node(end, derived_prefix(start, end, partition))
             for start, end in zip([0, *ends[:-1]], ends, strict=True)
         )
         return cls(partition=partition, instant=INITIAL_INSTANT, initial_count=count, nodes=nodes)
@@ -160,23 +116,42 @@ class HashingMetadata:
     def ring(self) -> Ring:
         return Ring(self.nodes)
 
+    def resized(self, children: Iterable[Node], *, instant: str) -> Self:
+        """Return the version after a resize."""
+        return replace(
+            self,
+            instant=instant,
+            sequence=self.sequence + 1,
+            nodes=self.ring.with_children(children).nodes,
+        )
+
+    def refounded(self, instant: str) -> Self:
+        """Return the version after all file groups were replaced: the same ranges, under ids that were never used."""
+        nodes = tuple(
+            Node(node.value, derived_prefix(instant, node.value, self.partition)) for node in self.ring.nodes
+        )
+        return replace(self, instant=instant, sequence=self.sequence + 1, nodes=nodes)
+
 
 @dataclass(frozen=True, slots=True)
-class StoredRings(Mapping[str, Ring]):
-    """The rings of a table by partition, each read from its file when first asked for.
+class StoredRings(Mapping[str, HashingMetadata]):
+    """The versions that count, by partition, each read from its file when first asked for.
 
     Which file counts was decided when the value was made, so every task that asks sees the same version.
     """
 
     store: Store
     paths: Mapping[str, str]
-    _read: dict[str, Ring] = field(default_factory=dict, repr=False, compare=False)
+    _read: dict[str, HashingMetadata] = field(default_factory=dict, repr=False, compare=False)
 
-    def __getitem__(self, partition: str) -> Ring:
+    def __getitem__(self, partition: str) -> HashingMetadata:
         if partition not in self._read:
             path = self.paths[partition]
-            self._read[partition] = HashingMetadata.parse(self.store.read(path), path=path).ring
+            self._read[partition] = HashingMetadata.parse(self.store.read(path), path=path)
         return self._read[partition]
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self.paths
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.paths)
@@ -190,64 +165,143 @@ def list_rings(store: Store, timeline: Timeline, *, as_of: str | None = None) ->
 
     A partition whose versions are all uncommitted, or later than `as_of`, has no ring.
     """
-    folders: dict[str, list[str]] = {}
-    for file in store.list(RING_FOLDER, recursive=True).files:
-        partition, _, name = file.path[len(RING_FOLDER) + 1 :].rpartition("/")
-        folders.setdefault(partition, []).append(name)
-    folders = {p: names for p, names in folders.items() if any(name.endswith(RING_SUFFIX) for name in names)}
+    folders = _versions_by_partition(store)
     if not folders:
         return None
     paths: dict[str, str] = {}
     for partition, names in folders.items():
-        instant = choose_ring(names, timeline, as_of=as_of)
+        instant = choose_ring(names, timeline, _by_its_files(store, partition), as_of=as_of)
         if instant is not None:
-            paths[partition] = "/".join(
-                part for part in (RING_FOLDER, partition, instant + RING_SUFFIX) if part
-            )
+            paths[partition] = hashing_metadata_path(partition, instant)
     return StoredRings(store, paths)
 
 
-def choose_ring(names: Iterable[str], timeline: Timeline, *, as_of: str | None = None) -> str | None:
-    """Return the instant of the newest version in one partition's folder that counts, None if none does."""
+def choose_ring(
+    names: Iterable[str],
+    timeline: Timeline,
+    has_base_file: Callable[[str], bool],
+    *,
+    as_of: str | None = None,
+) -> str | None:
+    """Return the instant of the newest version in one partition's folder that counts, None if none does.
+
+    `has_base_file` is asked of a version which nothing else tells of: whether one of its file groups has one.
+    """
     names = list(names)
     marked = {instant_of(name) for name in names if name.endswith(MARKER_SUFFIX)}
     completed = {i.requested for i in timeline.completed(Action.COMMIT, Action.REPLACE_COMMIT)}
     start = timeline.start
-    valid = [
-        instant
-        for name in names
-        if name.endswith(RING_SUFFIX)
-        and (instant := name.removesuffix(RING_SUFFIX)).isdigit()
-        and (is_initial(instant) or as_of is None or instant <= as_of)
-        and (
-            is_initial(instant)
-            or instant in marked
-            or instant in completed
-            or (start is not None and instant < start)
-        )
-    ]
-    return max(valid, default=None)
+    stored = sorted(
+        (
+            instant
+            for name in names
+            if name.endswith(RING_SUFFIX) and (instant := name.removesuffix(RING_SUFFIX)).isdigit()
+        ),
+        reverse=True,
+    )
+    for instant in stored:
+        if is_initial(instant):
+            return instant
+        if as_of is not None and instant > as_of:
+            continue
+        if instant in marked or instant in completed:
+            return instant
+        if start is not None and instant < start and has_base_file(instant):
+            return instant
+    return None
 
 
-def _derived_prefix(partition: str, start: int, end: int) -> str:
-    """Java's `UUID.nameUUIDFromBytes` over the range and the partition."""
-    name = start.to_bytes(8, "big") + end.to_bytes(8, "big") + partition.encode("utf-8")
-    return str(UUID(bytes=hashlib.md5(name, usedforsecurity=False).digest(), version=3))
+def mark_rings(store: Store, timeline: Timeline) -> None:
+    """Give the versions that count their markers."""
+    for partition, names in _versions_by_partition(store).items():
+        instant = choose_ring(names, timeline, _by_its_files(store, partition))
+        if instant is not None and not is_initial(instant) and instant + MARKER_SUFFIX not in names:
+            store.put_new(hashing_commit_path(partition, instant), b"")
 
 
-def _node(body: object, path: str) -> Node:
+def outdated_rings(store: Store, timeline: Timeline, *, before: str) -> tuple[str, ...]:
+    """Name the files of versions that were followed, before an instant, by one that counts; their markers too."""
+    found: list[str] = []
+    for partition, names in _versions_by_partition(store).items():
+        kept = choose_ring(names, timeline, _by_its_files(store, partition), as_of=before)
+        if kept is None:
+            continue
+        # Markers first: one that is newest and has no version is what Hudi stumbles on.
+        for name in sorted(names, key=lambda name: name.endswith(RING_SUFFIX)):
+            if instant_of(name) < kept:
+                found.append("/".join(filter(None, (CONSISTENT_METADATA_FOLDER, partition, name))))
+    return tuple(found)
+
+
+def forget_layout(store: Store, instant: str) -> None:
+    """Delete the bucket rules and the ring versions of a change that did not happen; Hudi would go on reading them."""
+    store.delete(hashing_config_path(instant))
+    # `<instant>.commit`, which says that the ring counts, comes before `<instant>.hashing_meta`.
+    for file in store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files:
+        found = parse_hashing_name(split_path(file.path)[1])
+        if found is not None and found[0] == instant:
+            store.delete(file.path)
+
+
+def _versions_by_partition(store: Store) -> dict[str, list[str]]:
+    """Name the files in the folder of every partition that has a version at all."""
+    folders: dict[str, list[str]] = {}
+    for file in store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files:
+        partition, _, name = file.path[len(CONSISTENT_METADATA_FOLDER) + 1 :].rpartition("/")
+        folders.setdefault(partition, []).append(name)
+    return {p: names for p, names in folders.items() if any(name.endswith(RING_SUFFIX) for name in names)}
+
+
+def _by_its_files(store: Store, partition: str) -> Callable[[str], bool]:
+    def has_base_file(instant: str) -> bool:
+        path = hashing_metadata_path(partition, instant)
+        try:
+            owners = frozenset(HashingMetadata.parse(store.read(path), path=path).ring.prefixes)
+        except CorruptTableError:
+            return False  # Hudi was cut off while writing it, and so before it could commit
+        names = (split_path(file.path)[1] for file in list_files(store, [partition])[partition])
+        bases = (parse_base_file_name(name) for name in names)
+        return any(base.file_id.rpartition("-")[0] in owners for base in bases if base is not None)
+
+    return has_base_file
+
+
+def _node(body: object, path: str, *, may_go: bool = False) -> Node:
     if not isinstance(body, dict):
         raise _corrupt(path, f"{body!r} among 'nodes'", "a JSON object")
     value = _typed(body, "value", int, path)
     if not 0 <= value <= HASH_MAX:
         raise _corrupt(path, f"'value': {value} in a node", f"a number from 0 to {HASH_MAX}")
     tag = _typed(body, "tag", str, path)
-    if tag not in _NODE_TAGS:
-        raise _corrupt(path, f"'tag': {tag!r} in a node", f"one of {', '.join(_NODE_TAGS)}")
+    if tag not in tuple(Tag):
+        raise _corrupt(path, f"'tag': {tag!r} in a node", f"one of {', '.join(Tag)}")
+    if tag == Tag.DELETE and may_go:
+        return Node(value, "", Tag.DELETE)
     prefix = _typed(body, "fileIdPrefix", str, path)
     if not prefix:
         raise _corrupt(path, "'fileIdPrefix': '' in a node", "a file-id prefix")
-    return Node(value, prefix, tag)
+    return Node(value, prefix, Tag(tag))
+
+
+def encode_children(children: Iterable[Node]) -> str:
+    """Write the children of a resize as a clustering plan has them."""
+    return json.dumps(
+        [
+            {"value": node.value, "fileIdPrefix": node.file_id_prefix or None, "tag": str(node.tag)}
+            for node in children
+        ]
+    )
+
+
+def decode_children(text: str, *, path: str) -> tuple[Node, ...]:
+    """Read the children of a resize; `path` is that of the plan, for the error."""
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise _corrupt(path, f"child nodes that are no JSON ({error})", "a JSON array") from None
+    if not isinstance(body, list):
+        raise _corrupt(path, f"child nodes as a JSON {type(body).__name__}", "a JSON array")
+    return tuple(_node(node, path, may_go=True) for node in body)
 
 
 def _typed(body: Mapping[str, Any], key: str, kind: type, path: str) -> Any:

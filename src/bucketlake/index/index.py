@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.index.consistent import Ring
+from bucketlake.index.consistent import HashingMetadata
 from bucketlake.index.hashing import bucket_of, ring_hash_of
 from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
+from bucketlake.index.ring import Ring
 from bucketlake.index.rules import CountRules
+from bucketlake.layout.names import hashing_metadata_path
 
 Pieces = tuple[str | None, ...]
 
@@ -61,9 +63,30 @@ class Index(Protocol):
         All of them whenever in doubt.
         """
 
+    def replacing(self, instant: str) -> Index:
+        """Return the index that holds once `instant` has replaced all file groups of the partitions it writes to."""
+
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:
+        """Return what must be on disk, path -> bytes, before a write to this partition is committed.
+
+        Derived by every writer alike: it does not matter who puts it there.
+        """
+
+
+class _Unwritten:
+    """What an index says that keeps nothing on disk, and whose ids never come back."""
+
+    __slots__ = ()
+
+    def replacing(self, instant: str) -> Self:  # noqa: ARG002 # the protocol's
+        return self
+
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:  # noqa: ARG002 # the protocol's
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
-class SimpleBuckets:
+class SimpleBuckets(_Unwritten):
     """Every partition has `count` buckets; a bucket is a file group whose id begins with its eight digits."""
 
     count: int
@@ -97,7 +120,7 @@ class SimpleBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionBuckets:
+class PartitionBuckets(_Unwritten):
     """Every partition has its own count, by rules on its path."""
 
     rules: CountRules
@@ -130,38 +153,68 @@ class PartitionBuckets:
 class ConsistentBuckets:
     """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
 
-    rings: Mapping[str, Ring]
+    rings: Mapping[str, HashingMetadata]
     hash_fields: tuple[str, ...]
+    initial_count: int | None = None
+    """How many nodes the ring of a new partition gets; None if that is not known."""
+    replaced_at: str = ""
+    """The instant that gives every partition file groups of new ids, with the same ranges; empty for none."""
+    _known: dict[str, tuple[HashingMetadata, Ring]] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"consistent hashing: a ring per partition, hashed from {', '.join(self.hash_fields)}"
 
+    def metadata(self, partition: str) -> HashingMetadata | None:
+        """Return the version of a partition's ring that this index goes by, None if it has none."""
+        found = self._find(partition)
+        return None if found is None else found[0]
+
+    def ring(self, partition: str) -> Ring | None:
+        found = self._find(partition)
+        return None if found is None else found[1]
+
+    def _find(self, partition: str) -> tuple[HashingMetadata, Ring] | None:
+        if partition not in self._known:
+            if partition in self.rings:
+                stored = self.rings[partition]
+                found = stored.refounded(self.replaced_at) if self.replaced_at else stored
+            elif self.initial_count is not None:
+                found = HashingMetadata.initial(partition, self.initial_count)
+            else:
+                return None
+            self._known[partition] = found, found.ring
+        return self._known[partition]
+
     def bucket_count(self, partition: str) -> int | None:
-        ring = self.rings.get(partition)
+        ring = self.ring(partition)
         return None if ring is None else len(ring.prefixes)
 
     def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
-        ring = self.rings.get(partition)
+        ring = self.ring(partition)
         return None if ring is None else ring.node_of(ring_hash_of(pieces)).file_id_prefix
 
     def locate(self, partition: str, record_keys: Any) -> Any:
-        ring = self.rings.get(partition)
+        ring = self.ring(partition)
         if ring is None:
             return _nowhere(record_keys)
         hashes = ring_hashes_of(record_keys, self.hash_fields)
+        places = ring.nodes_of(hashes)
+        # The dictionary holds only nodes that occur, as for other buckets.
+        found, numbers = np.unique(places, return_inverse=True)
+        prefixes = [ring.nodes[place].file_id_prefix for place in found.tolist()]
         return pa.DictionaryArray.from_arrays(
-            pa.array(ring.nodes_of(hashes), mask=hashes < 0), pa.array(ring.prefixes, pa.string())
+            pa.array(numbers.astype(np.int32), mask=hashes < 0), pa.array(prefixes, pa.string())
         )
 
     def prefix_of_file(self, partition: str, file_id: str) -> str | None:
-        ring = self.rings.get(partition)
+        ring = self.ring(partition)
         return None if ring is None else _prefix_among(file_id, frozenset(ring.prefixes))
 
     def file_groups(
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
     ) -> frozenset[str]:
         every = frozenset(file_ids)
-        ring = self.rings.get(partition)
+        ring = self.ring(partition)
         if ring is None:
             return every
         owner = {file_id: _prefix_among(file_id, frozenset(ring.prefixes)) for file_id in every}
@@ -170,9 +223,19 @@ class ConsistentBuckets:
         wanted = {ring.node_of(ring_hash_of(piece)).file_id_prefix for piece in pieces}
         return frozenset(file_id for file_id in every if owner[file_id] in wanted)
 
+    def replacing(self, instant: str) -> ConsistentBuckets:
+        return ConsistentBuckets(self.rings, self.hash_fields, self.initial_count, instant)
+
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:
+        found = self.metadata(partition)
+        is_stored = found is not None and partition in self.rings and not self.replaced_at
+        if found is None or is_stored:
+            return {}
+        return {hashing_metadata_path(partition, found.instant): found.render()}
+
 
 @dataclass(frozen=True, slots=True)
-class NoIndex:
+class NoIndex(_Unwritten):
     """Nothing tells where a key lives."""
 
     hash_fields: tuple[str, ...] = ()

@@ -71,7 +71,10 @@ def resolve_index(
                 f"the table uses consistent hashing, and the options say buckets={buckets}, rules={rules!r}. "
                 f"Its rings know the layout; drop the options."
             )
-        return ConsistentBuckets(rings if rings is not None else {}, fields)
+        is_ours = properties.bucket_engine is BucketEngine.CONSISTENT_HASHING
+        return ConsistentBuckets(
+            rings if rings is not None else {}, fields, properties.bucket_count if is_ours else None
+        )
     if versions and buckets is None:
         return NoIndex(fields, "none of its versions of bucket rules counts at this time")
 

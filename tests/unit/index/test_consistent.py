@@ -13,7 +13,7 @@ import pytest
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import ConsistentBuckets, HashingMetadata, Node, Ring, choose_ring, list_rings
-from bucketlake.index.consistent import RING_FOLDER
+from bucketlake.layout.names import CONSISTENT_METADATA_FOLDER as RING_FOLDER
 from bucketlake.storage import LocalStore, MemoryStore
 from bucketlake.timeline import Action, Instant, State, Timeline
 
@@ -55,8 +55,8 @@ def test_the_first_ring_is_the_one_hudi_derives(vector: dict[str, Any]) -> None:
 )
 def test_keys_are_found_where_hudi_finds_them(vector: dict[str, Any]) -> None:
     partition = vector["partition"]
-    ring = HashingMetadata.initial(partition, vector["num_buckets"]).ring
-    index = ConsistentBuckets({partition: ring}, ("id",))
+    first = HashingMetadata.initial(partition, vector["num_buckets"])
+    index = ConsistentBuckets({partition: first}, ("id",))
     located = index.locate(partition, pa.array(list(vector["lookups"])))
     assert located.to_pylist() == list(vector["lookups"].values())
 
@@ -93,7 +93,7 @@ def test_of_two_nodes_with_one_value_the_last_counts() -> None:
 def test_the_newest_version_that_is_committed_counts(
     names: list[str], line: Timeline, chosen: str | None
 ) -> None:
-    assert choose_ring(names, line) == chosen
+    assert choose_ring(names, line, lambda _: True) == chosen
 
 
 @pytest.mark.shows("C2")
@@ -101,8 +101,8 @@ def test_as_of_leaves_later_rings_out() -> None:
     line = timeline(
         (T1, Action.REPLACE_COMMIT, State.COMPLETED), (T3, Action.REPLACE_COMMIT, State.COMPLETED)
     )
-    assert choose_ring(metas(ZERO, T1, T3), line, as_of=T2) == T1
-    assert choose_ring(metas(T1, T3), line, as_of=ZERO) is None
+    assert choose_ring(metas(ZERO, T1, T3), line, lambda _: True, as_of=T2) == T1
+    assert choose_ring(metas(T1, T3), line, lambda _: True, as_of=ZERO) is None
 
 
 def test_a_ring_that_is_half_written_and_uncommitted_is_never_read() -> None:
