@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bucketlake import inspection, services
 from bucketlake import spark as on_spark
-from bucketlake.config import TableProperties, TableType, load_properties
+from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
 from bucketlake.errors import ConfigError
 from bucketlake.index import RULE_TYPE, HashingConfig, Index, resolve_index
 from bucketlake.keygen import KeyGenerator
@@ -153,6 +153,7 @@ def create_table(
     partition_rules: str | None = None,
     rule_type: str = RULE_TYPE,
     hash_fields: str | Sequence[str] = (),
+    engine: BucketEngine | str = BucketEngine.SIMPLE,
     table_type: TableType | str = TableType.COPY_ON_WRITE,
     name: str | None = None,
     hive_style: bool = False,
@@ -168,7 +169,9 @@ def create_table(
     is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are hashed,
     is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`, give
     partitions counts of their own: the first expression that is found in a partition's path decides, and `buckets` is
-    for the others. They are regular expressions unless `rule_type` names another registered type. In a `non_blocking`
+    for the others. They are regular expressions unless `rule_type` names another registered type. With the `engine`
+    `consistent_hashing`, `buckets` is what a partition begins with, and `table.buckets.resize` splits the large ones
+    and merges the small ones while writers and readers go on. In a `non_blocking`
     table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time may both commit: none
     needs to be run again.
     """
@@ -183,6 +186,7 @@ def create_table(
         partition_rules=partition_rules or "",
         rule_type=rule_type,
         hash_fields=_names(hash_fields),
+        engine=parse_engine(engine),
         table_type=_table_type(table_type),
         hive_style=hive_style,
         url_encode=url_encode,

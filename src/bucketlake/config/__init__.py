@@ -14,6 +14,7 @@ from bucketlake.config.properties import (
     TimestampKeyConfig,
     TimestampType,
     load_properties,
+    parse_engine,
     table_checksum,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "TimestampType",
     "create_properties",
     "load_properties",
+    "parse_engine",
     "parse_java_properties",
     "render_java_properties",
     "table_checksum",

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from bucketlake.config.java_properties import parse_java_properties
-from bucketlake.errors import CorruptTableError, NotATableError, UnsupportedError
+from bucketlake.errors import ConfigError, CorruptTableError, NotATableError, UnsupportedError
 from bucketlake.storage.store import Store
 
 PROPERTIES_PATH = ".hoodie/hoodie.properties"
@@ -71,6 +71,10 @@ class KeyGeneratorType(StrEnum):
 class BucketEngine(StrEnum):
     SIMPLE = "SIMPLE"
     CONSISTENT_HASHING = "CONSISTENT_HASHING"
+
+
+_SIMPLE_IN_FULL = "SIMPLE_HASHING"
+"""The RFC's word for the first."""
 
 
 class TimelineTimezone(StrEnum):
@@ -531,8 +535,22 @@ def _timestamp_key(words: _Words) -> TimestampKeyConfig | None:
     )
 
 
+def parse_engine(text: str) -> BucketEngine:
+    """Read the name of a bucket engine as a caller writes it.
+
+    >>> parse_engine("simple_hashing")
+    <BucketEngine.SIMPLE: 'SIMPLE'>
+    """
+    word = text.strip().upper()
+    try:
+        return BucketEngine.SIMPLE if word == _SIMPLE_IN_FULL else BucketEngine(word)
+    except ValueError:
+        known = ", ".join([*BucketEngine, _SIMPLE_IN_FULL])
+        raise ConfigError(f"the bucket engine is {text!r}; expected one of {known}, in any case.") from None
+
+
 def _bucket_engine(words: _Words) -> BucketEngine | None:
     key = "hoodie.index.bucket.engine"
-    if (words.text(key) or "").upper() == "SIMPLE_HASHING":
+    if (words.text(key) or "").upper() == _SIMPLE_IN_FULL:
         return BucketEngine.SIMPLE
     return words.choice(key, BucketEngine)

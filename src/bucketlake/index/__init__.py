@@ -26,6 +26,7 @@ from bucketlake.index.index import (
     PartitionBuckets,
     Pieces,
     SimpleBuckets,
+    after_resize,
     resolve_counts,
     verify,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "StoredRings",
     "Tag",
     "VersionedRules",
+    "after_resize",
     "bucket_of",
     "buckets_of",
     "cannot_disturb",

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.index.consistent import HashingMetadata
+from bucketlake.index.consistent import HashingMetadata, decode_children
 from bucketlake.index.hashing import bucket_of, ring_hash_of
 from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
 from bucketlake.index.ring import Ring
@@ -264,6 +264,19 @@ class NoIndex(_Unwritten):
         pieces: Collection[Pieces],  # noqa: ARG002
     ) -> frozenset[str]:
         return frozenset(file_ids)
+
+
+def after_resize(index: Index, partition: str, children: Iterable[str], *, path: str) -> Index:
+    """Return the index of one partition once a resize is completed; `children` as its plan has them.
+
+    `path` says where the plan is, for the error if it makes no sense.
+    """
+    assert isinstance(index, ConsistentBuckets), "only rings are resized"
+    before = index.metadata(partition)
+    assert before is not None, f"{partition}: no ring to resize"
+    nodes = [node for text in children for node in decode_children(text, path=path)]
+    after = before.resized(nodes, instant=before.instant)
+    return ConsistentBuckets({partition: after}, index.hash_fields)
 
 
 def resolve_counts(index: Index, partitions: Iterable[str]) -> None:

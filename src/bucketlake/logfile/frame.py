@@ -56,6 +56,8 @@ class BlockType(IntEnum):
     HFILE_DATA = 4
     PARQUET_DATA = 5
     CDC_DATA = 6
+    REFERENCE = 64
+    """Ours; not the next number of Hudi's."""
 
 
 class HeaderKey(IntEnum):

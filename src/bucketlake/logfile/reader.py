@@ -31,6 +31,7 @@ from bucketlake.logfile.avro_columns import decode_records
 from bucketlake.logfile.deletes import decode_deletes
 from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks
 from bucketlake.logfile.records import LogDeletes, LogRecords
+from bucketlake.logfile.reference import decode_reference
 from bucketlake.schema import RECORD_KEY_COLUMN, align, parse_avro
 from bucketlake.storage import Store, open_input
 
@@ -63,9 +64,7 @@ def read_log_files(
     takes a file whole or not at all, so there it means lost data and raises `CorruptTableError`.
     """
     ordering_types = {name: _type_of(name, table_schema) for name in ordering_fields}
-    placed = [
-        _Placed(block, path) for path in paths for block in decode_blocks(_contents(store, path), path=path)
-    ]
+    placed = [entry for path in paths for entry in _blocks_of(store, path)]
     whole = list(_whole_blocks(placed, may_be_torn=_writes_may_tear(store)))
     applied = _applied_blocks(whole, up_to=up_to, instants=instants, is_committed=is_committed)
     decoded = (_decode(entry, schema, ordering_types, keys) for entry in applied)
@@ -92,6 +91,17 @@ class _Placed:
                 remedy="Restore the file from a copy, or roll back the commit that wrote it.",
             )
         return self.block.header[key]
+
+
+def _blocks_of(store: Store, path: str) -> Iterator[_Placed]:
+    """Yield the blocks of a file, and where it refers to others, theirs."""
+    for block in decode_blocks(_contents(store, path), path=path):
+        if block.type is BlockType.REFERENCE:
+            folder = path.rpartition("/")[0]
+            for name in decode_reference(block, path=path):
+                yield from _blocks_of(store, f"{folder}/{name}" if folder else name)
+        else:
+            yield _Placed(block, path)
 
 
 def _contents(store: Store, path: str) -> memoryview:

@@ -116,6 +116,8 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 def _facts_of(block: Block, path: str) -> FileFacts:
     match block.type:
+        case BlockType.REFERENCE:
+            return NO_ROWS  # they are counted where they are
         case BlockType.PARQUET_DATA:
             metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(block.content))).metadata or {}
             pairs = {key.decode(): value.decode() for key, value in metadata.items()}

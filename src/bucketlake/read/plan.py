@@ -8,7 +8,7 @@ executors, and it says how much was pruned.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bucketlake.errors import ConfigError
 from bucketlake.index import Index, Pieces, hash_pieces, resolve_counts
@@ -16,6 +16,7 @@ from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     DataFile,
     FileSlice,
+    TimelineView,
     list_files,
     parse_data_file,
     read_optimized_slices_of,
@@ -105,7 +106,14 @@ def _plan(
             (slices if file_slice.file_id in wanted else left_out).append(file_slice)
     return ReadPlan(
         slices=tuple(slices),
-        context=_context(state, query, keys, commit_times=found.commit_times, up_to=found.as_of),
+        context=_context(
+            state,
+            query,
+            keys,
+            commit_times=found.commit_times,
+            up_to=found.as_of,
+            blocks_of=_blocks_of(state, slices, view),
+        ),
         partitions_seen=found.partitions_seen,
         left_out=tuple(left_out),
     )
@@ -155,6 +163,7 @@ def _context(
     *,
     commit_times: frozenset[str] | None,
     up_to: str | None,
+    blocks_of: TimelineView | None,
 ) -> ReadContext:
     properties = state.properties
     return ReadContext(
@@ -173,8 +182,21 @@ def _context(
         path_columns_are_dropped=properties.drop_partition_columns,
         up_to=up_to,
         commit_times=commit_times,
-        blocks_of=state.view if properties.table_version < 8 else None,
+        blocks_of=blocks_of,
     )
+
+
+def _blocks_of(state: TableState, slices: Sequence[FileSlice], view: TimelineView) -> TimelineView | None:
+    """Return what tells which log blocks are committed, where the name of their file does not.
+
+    That is so in table version 6; and where a write went to a bucket that was being resized, its log has the instant
+    of the resize, as the base file over which it lies.
+    """
+    if state.properties.table_version >= 8 and not any(
+        log.instant == part.instant for part in slices for log in part.log_files
+    ):
+        return None
+    return replace(view, replaced={}, pending_compactions={})
 
 
 OPEN_COST_BYTES = 1024 * 1024

@@ -5,10 +5,17 @@ from bucketlake.schema.avro import AvroKind, AvroNode, avro_to_arrow, parse_avro
 from bucketlake.schema.avro_writer import arrow_to_avro, storable
 from bucketlake.schema.evolve import evolve, fit_rows
 from bucketlake.schema.key_hash import key_hash_sum, key_hashes
-from bucketlake.schema.meta import META_COLUMNS, RECORD_KEY_COLUMN, named_in, with_meta_columns
+from bucketlake.schema.meta import (
+    FILE_NAME_COLUMN,
+    META_COLUMNS,
+    RECORD_KEY_COLUMN,
+    named_in,
+    with_meta_columns,
+)
 from bucketlake.schema.nulls import find_null_element
 
 __all__ = [
+    "FILE_NAME_COLUMN",
     "META_COLUMNS",
     "RECORD_KEY_COLUMN",
     "AvroKind",

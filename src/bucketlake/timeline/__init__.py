@@ -16,6 +16,7 @@ from bucketlake.timeline.bodies import (
 )
 from bucketlake.timeline.clock import (
     Clock,
+    elapsed_ms,
     instant_time_of,
     parse_instant_time,
     process_clock,
@@ -39,6 +40,10 @@ from bucketlake.timeline.instant import (
     render_instant_name,
 )
 from bucketlake.timeline.metadata import (
+    RESIZE_STRATEGY,
+    RESIZED_NODES,
+    RESIZED_PARTITION,
+    RESIZED_SEQUENCE,
     SCHEMA_KEY,
     SORT_STRATEGY,
     CleanerPlan,
@@ -82,6 +87,10 @@ from bucketlake.timeline.publish import (
 )
 
 __all__ = [
+    "RESIZED_NODES",
+    "RESIZED_PARTITION",
+    "RESIZED_SEQUENCE",
+    "RESIZE_STRATEGY",
     "SCHEMA_KEY",
     "SORT_STRATEGY",
     "WRITE_ACTIONS",
@@ -110,6 +119,7 @@ __all__ = [
     "decode_body",
     "decode_commit_metadata",
     "delete_pending",
+    "elapsed_ms",
     "encode_clean_metadata",
     "encode_cleaner_plan",
     "encode_clustering_plan",

@@ -86,6 +86,17 @@ def shift_instant(instant: str, milliseconds: int) -> str:
     return _render(shifted)
 
 
+def elapsed_ms(since: str, until: str) -> int:
+    """Return the milliseconds from one instant time to another, on the face of the clock.
+
+    >>> elapsed_ms("20240229235959999", "20240301000000001")
+    2
+    """
+    first, last = _datetime_of(since), _datetime_of(until)
+    assert first is not None and last is not None, f"{since}, {until}: no times"
+    return round((last - first).total_seconds() * 1000)
+
+
 class Clock:
     """Makes instant times, no two alike.
 

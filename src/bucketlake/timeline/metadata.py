@@ -28,6 +28,13 @@ SCHEMA_KEY = "schema"
 """Where a commit's extra metadata keeps the table's Avro schema, without meta columns."""
 SORT_STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 """What a clustering that only sorts is called in its plan."""
+RESIZE_STRATEGY = (
+    "org.apache.hudi.client.clustering.run.strategy.SparkConsistentBucketClusteringExecutionStrategy"
+)
+"""And one that splits and merges hash ranges; in its groups' extra metadata:"""
+RESIZED_PARTITION = "clustering.group.partition"
+RESIZED_NODES = "clustering.group.child.node"
+RESIZED_SEQUENCE = "clustering.group.sequence.no"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +144,11 @@ class RequestedReplace:
     def is_sort(self) -> bool:
         """Whether it is a clustering that sorts rows and moves no key to another bucket."""
         return self.strategy == SORT_STRATEGY
+
+    @property
+    def is_resize(self) -> bool:
+        """Whether it is a clustering that splits and merges hash ranges, whichever of Hudi's classes runs it."""
+        return bool(self.groups) and all(RESIZED_NODES in group.extra for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,20 +19,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.config import TableProperties, update_properties
+from bucketlake.config import BucketEngine, TableProperties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import (
     BUCKETS_MAX,
     INITIAL_INSTANT,
+    ConsistentBuckets,
     HashingConfig,
     NoIndex,
     PartitionBuckets,
     SimpleBuckets,
     buckets_of,
     declare_rules,
+    list_rings,
     list_versions,
     resolve_counts,
     resolve_index,
+    verify,
     write_config,
 )
 from bucketlake.keygen import KeyGenerator
@@ -47,7 +50,7 @@ from bucketlake.write.locks import table_lock
 _KEY_COLUMN = "_hoodie_record_key"
 _ALL_HASHES = 1 << 31
 
-_Buckets = SimpleBuckets | PartitionBuckets
+_Buckets = SimpleBuckets | PartitionBuckets | ConsistentBuckets
 
 Progress = Callable[[int, int], None]
 """Called with the number of file groups that were checked, and of all."""
@@ -64,6 +67,7 @@ class AdoptPlan:
     rows: int
     file_groups: int
     partitions: int
+    engine: BucketEngine = BucketEngine.SIMPLE
     rule_type: str | None = None
     """Of the table's rules, if partitions have their counts by rules."""
     rules: str = ""
@@ -79,14 +83,20 @@ class AdoptPlan:
             hash_fields=self.hash_fields,
             encoding=self.encoding,
             rule_type=self.rule_type,
+            engine=self.engine,
         )
         return layout | {FORMAT_VERSION_KEY: FORMAT_VERSION}
+
+    @property
+    def _layout(self) -> str:
+        if self.engine is not BucketEngine.SIMPLE:
+            return f"their rings, of {self.buckets} buckets where they are new,"
+        return f"{f'the rules {self.rules}, otherwise ' if self.rule_type else ''}{self.buckets} buckets"
 
     def __str__(self) -> str:
         return (
             f"{self.rows:,} rows in {self.file_groups:,} file groups of {self.partitions:,} partitions agree with "
-            f"{f'the rules {self.rules}, otherwise ' if self.rule_type else ''}{self.buckets} buckets hashed from "
-            f"{', '.join(self.hash_fields)}, keys written as {self.encoding}"
+            f"{self._layout} hashed from {', '.join(self.hash_fields)}, keys written as {self.encoding}"
         )
 
 
@@ -127,22 +137,26 @@ def plan_adopt(
     columns = dict.fromkeys([_KEY_COLUMN, *_columns_of(generator)])
     plan = plan_read(state, make_query(state, columns=list(columns)), NoIndex())
     check = _Check(index, generator)
-    bucket_by_group = _buckets_of_groups(plan, index)
-    check.highest_bucket = max(bucket_by_group.values(), default=0)
+    prefix_by_group = _prefixes_of_groups(plan, index)
+    if not isinstance(index, ConsistentBuckets):
+        check.highest_bucket = max(map(int, prefix_by_group.values()), default=0)
     rules = index.rules if isinstance(index, PartitionBuckets) else None
     rows = 0
     for number, file_slice in enumerate(plan.slices):
         if on_progress is not None:
             on_progress(number, len(plan.slices))
-        bucket = bucket_by_group[file_slice.partition, file_slice.file_id]
+        prefix = prefix_by_group[file_slice.partition, file_slice.file_id]
         for batch in read_slice(file_slice, plan.context):
-            check.look_at(batch, file_slice, bucket)
+            check.look_at(batch, file_slice, prefix)
             rows += batch.num_rows
     if on_progress is not None:
         on_progress(len(plan.slices), len(plan.slices))
     return AdoptPlan(
         key=state.properties.record_key_fields,
-        buckets=rules.default_count if rules is not None else _count(index, ""),
+        buckets=rules.default_count if rules is not None else _first_count(index, buckets),
+        engine=BucketEngine.CONSISTENT_HASHING
+        if isinstance(index, ConsistentBuckets)
+        else BucketEngine.SIMPLE,
         hash_fields=index.hash_fields,
         encoding=key_encoding(state.properties),
         rule_type=rules.rule_type if rules is not None else None,
@@ -172,6 +186,10 @@ def _claimed_index(
 ) -> _Buckets:
     if buckets is not None and not 1 <= buckets <= BUCKETS_MAX:
         raise ConfigError(f"the bucket count is {buckets}; expected 1 to {BUCKETS_MAX} per partition.")
+    if list_rings(state.store, state.timeline) is not None:
+        index = resolve_index(state, hash_fields=hash_fields, rules=rules)
+        assert isinstance(index, ConsistentBuckets)
+        return index
     has_versions = bool(list_versions(state.store, with_archived=False))
     stored = state.properties.bucket_count
     if not has_versions:
@@ -188,19 +206,37 @@ def _claimed_index(
         if rules is not None:
             declare_rules(rules, buckets or stored or 1)
     index = resolve_index(state, buckets=buckets, hash_fields=hash_fields, rules=rules)
-    if not isinstance(index, SimpleBuckets | PartitionBuckets):
+    if not isinstance(index, _Buckets):
         raise UnsupportedError(
             subject=f"the index of {state.store.uri}",
             found=str(index),
-            supported="adopting simple and partition-level buckets",
-            remedy="Its layout is kept in files of its own; there is nothing to adopt.",
+            supported="adopting tables with buckets",
+            remedy="Write to the table with Hudi.",
         )
     return index
 
 
+def _first_count(index: _Buckets, asked: int | None) -> int:
+    """Return the bucket count to keep; of consistent hashing, that of new partitions, which the rings all tell."""
+    if not isinstance(index, ConsistentBuckets):
+        return _count(index, "")
+    counts = {index.rings[partition].initial_count for partition in index.rings}
+    if asked is not None and counts - {asked}:
+        raise LayoutMismatchError(
+            f"the table is to be adopted with {asked} buckets for new partitions, and its rings began with "
+            f"{', '.join(map(str, sorted(counts)))}. Drop the option. Nothing was changed."
+        )
+    if asked is None and len(counts) != 1:
+        raise ConfigError(
+            f"the rings of the table began with {', '.join(map(str, sorted(counts))) or 'nothing'}; say how many "
+            f"buckets new partitions get: buckets=N (hoodie.bucket.index.num.buckets)."
+        )
+    return asked if asked is not None else counts.pop()
+
+
 def _first_version(index: _Buckets) -> HashingConfig | None:
     """Return the rules as a version to be written, unless they are from one."""
-    if isinstance(index, SimpleBuckets) or index.version:
+    if not isinstance(index, PartitionBuckets) or index.version:
         return None
     return HashingConfig(
         expressions=index.rules.expressions,
@@ -221,9 +257,9 @@ def _columns_of(generator: KeyGenerator) -> list[str]:
     return [name.partition(".")[0] for name in names]
 
 
-def _buckets_of_groups(plan: ReadPlan, index: _Buckets) -> dict[tuple[str, str], int]:
-    """Find the bucket of every file group, by its id: there is one, below the count, and nobody shares it."""
-    buckets: dict[tuple[str, str], int] = {}
+def _prefixes_of_groups(plan: ReadPlan, index: _Buckets) -> dict[tuple[str, str], str]:
+    """Find the bucket of every file group, by its id: there is one, and nobody shares it."""
+    prefixes: dict[tuple[str, str], str] = {}
     owners: dict[tuple[str, str], str] = {}
     resolve_counts(index, sorted({file_slice.partition for file_slice in plan.slices}))
     for file_slice in plan.slices:
@@ -231,18 +267,18 @@ def _buckets_of_groups(plan: ReadPlan, index: _Buckets) -> dict[tuple[str, str],
         prefix = index.prefix_of_file(partition, file_id)
         if prefix is None:
             raise LayoutMismatchError(
-                f"the file group {file_id} of partition {partition!r} is none of {_count(index, partition)} buckets: "
-                f"its id does not begin with the eight digits of one. The table has more buckets, or was not written "
-                f"with Hudi's simple bucket index. Nothing was changed."
+                f"the file group {file_id} of partition {partition!r} is none of {index.bucket_count(partition)} "
+                f"buckets: its id does not begin as one of theirs. The table has other buckets, or was not written "
+                f"with Hudi's bucket index. Nothing was changed."
             )
         other = owners.setdefault((partition, prefix), file_id)
         if other != file_id:
             raise LayoutMismatchError(
-                f"the file groups {other} and {file_id} of partition {partition!r} are both of bucket {int(prefix)}; "
+                f"the file groups {other} and {file_id} of partition {partition!r} are both of bucket {prefix}; "
                 f"keys may be twice. Nothing was changed. Rewrite the partition with Hudi first (insert overwrite)."
             )
-        buckets[partition, file_id] = int(prefix)
-    return buckets
+        prefixes[partition, file_id] = prefix
+    return prefixes
 
 
 @dataclass(slots=True)
@@ -256,13 +292,14 @@ class _Check:
     divisor: int = field(default=0, init=False)
     """The greatest common divisor of hash - bucket over all keys seen."""
 
-    def look_at(self, batch: pa.RecordBatch, file_slice: FileSlice, bucket: int) -> None:
+    def look_at(self, batch: pa.RecordBatch, file_slice: FileSlice, prefix: str) -> None:
         keys = batch.column(_KEY_COLUMN)
-        hashes = buckets_of(keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
-        self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - bucket), self.divisor)))
-        is_stray = hashes % _count(self.index, file_slice.partition) != bucket
-        if is_stray.any():
-            raise self._stray(str(keys[int(is_stray.argmax())]), file_slice)
+        if isinstance(self.index, SimpleBuckets):
+            hashes = buckets_of(keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
+            self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - int(prefix)), self.divisor)))
+        stray = verify(self.index, file_slice.partition, file_slice.file_id, keys)
+        if stray is not None:
+            raise self._stray(stray, file_slice)
         self._check_spelling(batch, keys, file_slice)
 
     def _check_spelling(self, batch: pa.RecordBatch, keys: pa.Array, file_slice: FileSlice) -> None:

@@ -29,7 +29,7 @@ from bucketlake.errors import UnsupportedError
 from bucketlake.state import TableState, files_of
 from bucketlake.storage import Store
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
-from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after
+from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after, put_layout
 from bucketlake.write.state import Operation, WriteState, plan_write
 from bucketlake.write.task import GroupWritten
 from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
@@ -99,6 +99,7 @@ def complete_append(append: Append, done: Sequence[Appended]) -> CommitSummary:
             if not written:
                 abort(transaction)
                 return CommitSummary(operation=str(Operation.UPSERT))
+            put_layout(transaction, append.plan.index, {group.partition for group in written})
             metadata = commit_metadata(
                 written,
                 operation=Operation.UPSERT,

@@ -164,16 +164,17 @@ def summarize(
     seconds: Mapping[str, float],
 ) -> CommitSummary:
     files = [group for group in written if group.path is not None]
+    told = [group for group in files if not group.is_copy]
     return CommitSummary(
         operation=str(operation),
         instant=instant,
         completed=completed,
         rows=sum(group.received for group in written),
-        inserted=sum(group.inserted for group in files),
-        updated=sum(group.updated for group in files),
-        deleted=sum(group.deleted for group in files),
+        inserted=sum(group.inserted for group in told),
+        updated=sum(group.updated for group in told),
+        deleted=sum(group.deleted for group in told),
         outdated=sum(group.outdated for group in written),
-        logged=sum(group.rows for group in files if group.is_log),
+        logged=sum(group.rows for group in told if group.is_log),
         partitions=len({group.partition for group in files} | set(replaced)),
         files=len(files),
         bytes=sum(group.size_bytes for group in files),

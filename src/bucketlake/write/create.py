@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bucketlake.config import (
+    BucketEngine,
     KeyGeneratorType,
     MergeMode,
     TableProperties,
@@ -76,6 +77,8 @@ class TableSpec:
     rule_type: str = RULE_TYPE
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
+    engine: BucketEngine = BucketEngine.SIMPLE
+    """How buckets grow. With consistent hashing, `buckets` is how many a partition begins with."""
     table_type: TableType = TableType.COPY_ON_WRITE
     hive_style: bool = False
     """Whether partition folders are named `dt=2024-01-02`, not `2024-01-02`."""
@@ -173,6 +176,7 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
         hash_fields=spec.hash_fields or spec.key,
         encoding=key_encoding(TableProperties.parse(properties)),
         rule_type=spec.rule_type if spec.partition_rules else None,
+        engine=spec.engine,
     )
     if spec.non_blocking:
         properties[NON_BLOCKING] = _flag(True)
@@ -220,6 +224,12 @@ def _check(spec: TableSpec) -> None:
         raise ConfigError(
             f"a non-blocking table must be merge-on-read and have ordering columns, which tell of two versions the "
             f"newer; found {spec.table_type}, ordered by {', '.join(spec.ordering) or 'nothing'}."
+        )
+    if spec.engine is not BucketEngine.SIMPLE and (spec.non_blocking or spec.partition_rules):
+        raise ConfigError(
+            f"with the engine {spec.engine} a table's buckets grow by themselves, and "
+            + ("it cannot be non-blocking." if spec.non_blocking else "rules for their number mean nothing.")
+            + f" Drop the option, or make a table with the engine {BucketEngine.SIMPLE}."
         )
     if not 1 <= spec.buckets <= BUCKETS_MAX:
         raise ConfigError(

@@ -1,8 +1,8 @@
 """The layout fingerprint: what decides where a key lives, as the table itself says it.
 
     hoodie.index.type                BUCKET
-    hoodie.index.bucket.engine       SIMPLE
-    hoodie.bucket.index.num.buckets  how many buckets a partition has; absent if rules say it
+    hoodie.index.bucket.engine       SIMPLE, CONSISTENT_HASHING
+    hoodie.bucket.index.num.buckets  how many buckets a partition has, or begins with; absent if rules say it
     hoodie.bucket.index.hash.field   which fields of the key are hashed
     hoodie.bucket.index.partition.rule.type   regex, if rules give partitions their counts; else absent
     bucketlake.key.encoding          value, or field:value
@@ -31,8 +31,8 @@ from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import (
     Index,
+    NoIndex,
     PartitionBuckets,
-    SimpleBuckets,
     list_versions,
     resolve_index,
     says_the_same,
@@ -75,11 +75,12 @@ def fingerprint(
     hash_fields: Sequence[str],
     encoding: KeyEncoding,
     rule_type: str | None = None,
+    engine: BucketEngine = BucketEngine.SIMPLE,
 ) -> dict[str, str]:
     """Return the properties that pin a layout down; `rule_type` is that of its rules, if it has any."""
     return {
         INDEX_TYPE: _BUCKET,
-        BUCKET_ENGINE: BucketEngine.SIMPLE,
+        BUCKET_ENGINE: engine,
         **({BUCKET_COUNT: str(buckets)} if rule_type is None else {RULE_TYPE_KEY: rule_type}),
         HASH_FIELDS: ",".join(hash_fields),
         KEY_ENCODING: encoding,
@@ -117,15 +118,15 @@ def writing_index(
             expected=f"one, because the table says {RULE_TYPE_KEY}={properties.raw[RULE_TYPE_KEY]}",
             remedy="Keys would be spread anew, and written twice. Put the .hashing_config files back.",
         )
-    if not isinstance(index, SimpleBuckets):
+    if isinstance(index, NoIndex):
         raise UnsupportedError(
             subject=f"the index of {state.store.uri}",
             found=str(index),
-            supported="writing to simple and to partition-level buckets",
+            supported="writing to tables with buckets",
             remedy="Write to the table with Hudi.",
         )
-    if buckets is not None and buckets != index.count:
-        raise _differs(BUCKET_COUNT, stored=str(index.count), asked=str(buckets))
+    if buckets is not None and buckets != properties.bucket_count:
+        raise _differs(BUCKET_COUNT, stored=str(properties.bucket_count), asked=str(buckets))
     if rules is not None:
         raise _differs(EXPRESSIONS, stored="", asked=rules)
     return index
@@ -150,12 +151,11 @@ def _check_adopted(state: TableState) -> None:
             f"Table.adopt(path, buckets=N), or `bucketlake adopt {state.store.uri} --buckets N`, checks every key and "
             f"keeps N with the table."
         )
-    engine = properties.bucket_engine or BucketEngine.SIMPLE
-    if properties.index_type != _BUCKET or engine is not BucketEngine.SIMPLE:
+    if properties.index_type != _BUCKET:
         raise UnsupportedError(
             subject=f"{INDEX_TYPE} of {state.store.uri}",
-            found=f"{properties.index_type} with the engine {engine}",
-            supported=f"writing to {_BUCKET} with the engine {BucketEngine.SIMPLE}",
+            found=str(properties.index_type),
+            supported=f"writing to {_BUCKET}",
             remedy="Write to the table with Hudi.",
         )
 

@@ -131,6 +131,7 @@ def _run_once(
             _check_places(written, planned=files, known=everything)
         with watch.stage("commit"):
             replaced = _replaced(state, files, operation, written)
+            put_layout(transaction, plan.index, {*replaced, *(group.partition for group in written)})
             if not (replaced or any(group.path for group in written)):
                 abort(transaction)
                 outdated = sum(group.outdated for group in written)
@@ -249,6 +250,7 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
         transaction, state = begin(store, operation=operation, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction), watch.stage("commit"):
         replaced = replaced_by(state, files_of(state), partitions)
+        put_layout(transaction, writing_index(state).replacing(transaction.instant), replaced)
         if not replaced:
             abort(transaction)
             return CommitSummary(operation=str(operation), seconds=watch.seconds)
@@ -373,6 +375,13 @@ def _files_to_touch(
     names = list(dict.fromkeys(column.name.partition(".")[0] for column in keys.partition_fields))
     touched = set(keys.partition_paths(rows.distinct(names)).to_pylist())
     return {partition: group for partition, group in files.items() if partition in touched}
+
+
+def put_layout(transaction: Transaction, index: Index, partitions: Iterable[str]) -> None:
+    """Put down what the index keeps of partitions that a write is about to be committed to."""
+    for partition in sorted(partitions):
+        for path, body in index.layout_files(partition).items():
+            transaction.store.put_new(path, body)
 
 
 def check_files(transaction: Transaction, written: Sequence[GroupWritten]) -> None:

@@ -22,14 +22,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
+from bucketlake.index import forget_layout
 from bucketlake.layout import list_table
-from bucketlake.layout.names import (
-    CONSISTENT_METADATA_FOLDER,
-    hashing_config_path,
-    parse_hashing_name,
-    path_in_partition,
-    split_path,
-)
+from bucketlake.layout.names import path_in_partition, split_path
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     Action,
@@ -130,7 +125,7 @@ def roll_back(
         return None  # by somebody who took us for dead, and took the rollback to its end; the files are his
     delete_data_files(store, files, instant=target.instant, keep_partitions=keep_partitions)
     if target.action.when_completed is Action.REPLACE_COMMIT:
-        _delete_bucket_layout(store, target.instant)
+        forget_layout(store, target.instant)
     if target.keeps_plan:
         store.delete(instant_path(properties, InstantName(target.instant, target.action, State.INFLIGHT)))
     else:
@@ -370,17 +365,6 @@ def _unpublish(store: Store, properties: TableProperties, target: Target) -> Non
         if action.when_completed is target.action.when_completed:
             delete_pending(store, properties, instant=target.instant, action=action)
     store.delete(target.published)
-
-
-def _delete_bucket_layout(store: Store, instant: str) -> None:
-    """Delete the bucket rules and the ring versions of a resize that did not happen; Hudi would go on reading them."""
-    store.delete(hashing_config_path(instant))
-    rings = store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files
-    # `<instant>.commit`, which says that the ring counts, comes before `<instant>.hashing_meta`.
-    for file in rings:
-        found = parse_hashing_name(split_path(file.path)[1])
-        if found is not None and found[0] == instant:
-            store.delete(file.path)
 
 
 def _by_partition(files: Iterable[str]) -> Mapping[str, tuple[str, ...]]:

@@ -25,6 +25,7 @@ from bucketlake.schema import arrow_to_avro, with_meta_columns
 from bucketlake.state import TableState, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import Action
+from bucketlake.write.resizes import VIRTUAL_LOGS, Offspring, offspring_of
 
 NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
 """A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
@@ -104,6 +105,10 @@ class WriteState:
     """Path -> version of the files of an earlier run of this write, which give way to those of this one."""
     log_version: int = 1
     """In the names of log files; where a write appends, the number of the task, from 1."""
+    offspring: Mapping[tuple[str, str], Offspring] = field(default_factory=dict)
+    """(partition, prefix) -> what the bucket is turning into, of those that are being resized."""
+    is_virtual: bool = False
+    """Whether rows of such a bucket go to what it is turning into only."""
     layout_version: str = ""
     """The instant of the bucket rules that the index is by; empty if the table has none."""
 
@@ -126,6 +131,8 @@ def plan_write(
     """Decide everything about a write but its rows. `files` are those of the partitions it may touch."""
     properties = state.properties
     groups = {} if operation.replaces else groups_of(state, index, files)
+    if operation.replaces:
+        index = index.replacing(instant)
     non_blocking = is_non_blocking(properties)
     tasks, places = place_groups(groups, cores)
     return WriteState(
@@ -153,6 +160,8 @@ def plan_write(
         appends=non_blocking and operation is Operation.UPSERT,
         fixed_ids=non_blocking,
         retired=frozenset(view_for(state, ()).replaced) if non_blocking else frozenset(),
+        offspring={} if operation.replaces else offspring_of(state, index, instant=instant),
+        is_virtual=_is_set(properties, VIRTUAL_LOGS),
         layout_version=index.version if isinstance(index, PartitionBuckets) else "",
     )
 

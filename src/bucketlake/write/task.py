@@ -14,17 +14,19 @@ it would have written with what the file says of itself, and reports the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
+from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.layout import FileSlice
 from bucketlake.layout.names import (
@@ -41,10 +43,18 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
-from bucketlake.logfile import Deletes, LogDeletes, LogRecords, encode_log_file, log_file_facts
+from bucketlake.logfile import (
+    Deletes,
+    LogDeletes,
+    LogRecords,
+    encode_log_file,
+    encode_reference,
+    log_file_facts,
+)
 from bucketlake.merge import SliceMerge, Winners, fold_logs
-from bucketlake.schema import find_null_element, fit_rows, key_hash_sum, named_in
+from bucketlake.schema import FILE_NAME_COLUMN, find_null_element, fit_rows, key_hash_sum, named_in
 from bucketlake.storage import Spill
+from bucketlake.write.resizes import Offspring
 from bucketlake.write.state import Operation, WriteState
 from bucketlake.write.tag import nested_column
 
@@ -79,6 +89,8 @@ class GroupWritten:
     outdated: int = 0
     """New versions that lost to what the table has."""
     size_bytes: int = 0
+    is_copy: bool = False
+    """Whether the rows are told of by another file group too, of which this one is taking the place."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,24 +110,31 @@ def write_groups(batches: Iterable[pa.RecordBatch], state: WriteState) -> Iterat
     """Write the rows of a task, which come sorted by `CODE_COLUMN`, group by group."""
     for run in _runs(batches):
         for group in _groups_in(run, state):
-            yield write_group(group, state)
+            yield from write_group(group, state)
 
 
-def write_group(group: _Group, state: WriteState) -> GroupWritten:
-    """Write the new rows of one file group."""
+def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
+    """Write the new rows of one file group, and of those that are taking its place."""
     present = state.groups.get(group.partition, {}).get(group.prefix)
     if present is None:
         if state.operation is Operation.DELETE:
-            return _report(group, group.prefix)
+            return (_report(group, group.prefix),)
         file_id = _new_file_id(group, state)
     else:
         file_id = present.file_id
     winners = fold_logs([_new_versions(group, file_id, state)], state.rules, state.file_schema)
     if present is None and not state.appends:
-        return _write_base(group, file_id, None, winners, state)
+        return (_write_base(group, file_id, None, winners, state),)
     if state.is_copy_on_write:
-        return _write_base(group, file_id, present, winners, state)
-    return _write_log(group, file_id, winners, state)
+        return (_write_base(group, file_id, present, winners, state),)
+    name = LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN)
+    offspring = state.offspring.get((group.partition, group.prefix))
+    if offspring is None:
+        return (_write_log(group, name, winners, state),)
+    shadows = _write_shadows(group, offspring, winners, state)
+    if state.is_virtual:
+        return (_write_reference(group, name, shadows, state), *shadows)
+    return (_write_log(group, name, winners, state), *shadows)
 
 
 def _new_file_id(group: _Group, state: WriteState) -> str:
@@ -232,12 +251,55 @@ def _write_base(
     )
 
 
-def _write_log(group: _Group, file_id: str, winners: Winners, state: WriteState) -> GroupWritten:
-    name = render_log_file_name(LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN))
-    path = path_in_partition(group.partition, name)
-    batches = list(winners.rows(winners.is_record))
+def _write_shadows(
+    group: _Group, offspring: Offspring, winners: Winners, state: WriteState
+) -> tuple[GroupWritten, ...]:
+    """Write the rows to the file groups that are taking this one's place, to each its own."""
+    located = offspring.index.locate(group.partition, group.record_keys)
+    owners = located.indices.to_numpy()[winners.entries]
+    written = []
+    for number, prefix in enumerate(located.dictionary.to_pylist()):
+        chosen = owners == number
+        if not chosen.any():
+            continue
+        file_id = new_file_id(prefix, partition=group.partition, instant=offspring.instant)
+        name = offspring.log_name(file_id, instant=state.instant, task=state.log_version)
+        done = _write_log(group, name, winners, state, chosen=chosen)
+        written.append(replace(done, received=0, received_sum=0, is_copy=not state.is_virtual))
+    return tuple(written)
+
+
+def _write_reference(
+    group: _Group, name: LogFileName, shadows: Sequence[GroupWritten], state: WriteState
+) -> GroupWritten:
+    """Write a log that only says where the rows are."""
+    path = path_in_partition(group.partition, render_log_file_name(name))
+    files = [split_path(shadow.path)[1] for shadow in shadows if shadow.path is not None]
+    data = encode_reference(files, instant=state.instant, avro_schema=state.avro_schema)
+    size = _put(path, data, NO_ROWS, "CREATE", group.partition, state)
+    return _report(
+        group, name.file_id, path=path, is_log=True, previous_instant=state.instant, size_bytes=size
+    )
+
+
+def _write_log(
+    group: _Group,
+    name: LogFileName,
+    winners: Winners,
+    state: WriteState,
+    *,
+    chosen: npt.NDArray[np.bool_] | None = None,
+) -> GroupWritten:
+    """Write the winners, or those that are `chosen`, to a log file."""
+    path = path_in_partition(group.partition, render_log_file_name(name))
+    everything = np.ones(len(winners.entries), np.bool_) if chosen is None else chosen
+    batches = list(winners.rows(winners.is_record & everything))
     records = pa.Table.from_batches(batches) if batches else None
-    deletes = _deletes(group, winners, state)
+    if records is not None and chosen is not None:
+        position = records.schema.get_field_index(FILE_NAME_COLUMN)
+        names = pa.repeat(pa.scalar(name.file_id), records.num_rows)
+        records = records.set_column(position, records.schema.field(position), names)
+    deletes = _deletes(group, winners, ~winners.is_record & everything, state)
     data = encode_log_file(
         instant=state.instant,
         avro_schema=state.avro_schema,
@@ -249,10 +311,10 @@ def _write_log(group: _Group, file_id: str, winners: Winners, state: WriteState)
     size = _put(path, data, facts, "CREATE", group.partition, state)
     return _report(
         group,
-        file_id,
+        name.file_id,
         path=path,
         is_log=True,
-        previous_instant=state.instant,
+        previous_instant=name.instant,
         rows=records.num_rows if records is not None else 0,
         key_hash_sum=facts.key_hash_sum,
         # Whether a key is new is known once the log is merged; until then, as for Hudi, a log holds updates.
@@ -262,9 +324,11 @@ def _write_log(group: _Group, file_id: str, winners: Winners, state: WriteState)
     )
 
 
-def _deletes(group: _Group, winners: Winners, state: WriteState) -> Deletes | None:
-    """Collect the deletes among the winners, with the ordering values of their rows."""
-    entries = pa.array(winners.entries[~winners.is_record])
+def _deletes(
+    group: _Group, winners: Winners, chosen: npt.NDArray[np.bool_], state: WriteState
+) -> Deletes | None:
+    """Collect deletes among the winners, with the ordering values of their rows."""
+    entries = pa.array(winners.entries[chosen])
     if not len(entries):
         return None
     keys = group.record_keys.take(entries)

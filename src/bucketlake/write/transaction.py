@@ -18,10 +18,10 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from bucketlake.config import MergeMode, TableProperties, load_properties
+from bucketlake.config import MergeMode, TableProperties, TableType, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
-from bucketlake.index import NO_RULES, VersionedRules, current_version, load_rules
-from bucketlake.layout.names import hashing_config_path, partition_metadata_path
+from bucketlake.index import NO_RULES, VersionedRules, current_version, forget_layout, load_rules
+from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
@@ -67,6 +67,7 @@ from bucketlake.write.recovery import (
     recover,
     settle,
 )
+from bucketlake.write.resizes import find_unknown_resize, pending_resizes
 from bucketlake.write.rollback import plan_of
 from bucketlake.write.state import Operation, action_of
 from bucketlake.write.writable import check_writable
@@ -98,6 +99,8 @@ class Transaction:
     """The requested times of the writes it builds on."""
     layout_version: str = ""
     """The version of the bucket rules that must still count when it commits; empty if the table has none."""
+    resizes: frozenset[str] = frozenset()
+    """The instants of resizes that were under way when it began, and that it writes beside."""
     counts: VersionedRules = NO_RULES
     """The rules that give the partitions it writes to their counts: the table's, or a rescale's own."""
 
@@ -143,7 +146,8 @@ def begin(
     except BaseException:
         abort(begun)
         raise
-    begun = replace(begun, properties=state.properties, seen=_seen(state))
+    resizes = frozenset(pending_resizes(store, state.timeline))
+    begun = replace(begun, properties=state.properties, seen=_seen(state), resizes=resizes)
     return replace(begun, layout_version=rules.version, counts=rules), state
 
 
@@ -213,9 +217,9 @@ def abort(transaction: Transaction) -> str | None:
     _delete_files(transaction)
     if transaction.counts.rules is not None:
         forget_counts(store, instant)
-    if transaction.counts.version == instant:
-        # While the instant is pending nobody counts its rules; once it is gone, Hudi would.
-        store.delete(hashing_config_path(instant))
+    if transaction.action is Action.REPLACE_COMMIT:
+        # While the instant is pending nobody counts its rules or rings; once it is gone, Hudi would.
+        forget_layout(store, instant)
     delete_pending(store, properties, instant=instant, action=transaction.action)
     stop_heartbeat(store, instant)
     return None
@@ -295,9 +299,13 @@ def _refuse_same_time(state: TableState, transaction: Transaction) -> None:
 
 
 def _gives_way(store: Store, clustering: Instant) -> bool:
-    """Tell whether a pending clustering only sorts: whoever runs it looks for writes to its file groups first."""
+    """Tell whether a pending clustering leaves writers alone.
+
+    Who runs one that only sorts looks for writes to its file groups first; of a resize, writers know themselves.
+    """
     try:
-        return read_requested_replace(store, clustering).is_sort
+        plan = read_requested_replace(store, clustering)
+        return plan.is_sort or plan.is_resize
     except FileNotFoundError:
         return True  # taken back since the timeline was listed
 
@@ -331,6 +339,7 @@ def _claim_commit(transaction: Transaction, metadata: CommitMetadata, clock: Clo
         if claims.rollback_of(transaction.instant) is not None:
             raise _taken_for_dead(transaction)
         _refuse_conflicts(transaction, ours, timeline)
+        _refuse_unknown_resizes(transaction, metadata, timeline)
         if transaction.counts.rules is not None and partitions:
             record_counts(store, timeline, partitions, transaction.counts, instant=transaction.instant)
         claim = Claim(
@@ -354,6 +363,19 @@ def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timel
         error = _overtaken(transaction, conflict.name)
         error.is_partial = bool(conflict.stale)
         raise error
+
+
+def _refuse_unknown_resizes(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> None:
+    """Refuse a write to buckets that somebody has begun to resize, or given up resizing, since it began."""
+    resize = find_unknown_resize(
+        transaction.store,
+        timeline,
+        metadata,
+        known=transaction.resizes,
+        is_copy_on_write=transaction.properties.table_type is TableType.COPY_ON_WRITE,
+    )
+    if resize is not None:
+        raise _overtaken(transaction, f"resize of {resize}")
 
 
 def _conflict(transaction: Transaction, ours: Footprint, timeline: Timeline) -> Conflict | None:

@@ -1,0 +1,132 @@
+"""Resizes that are under way, as a writer must know them.
+
+While a bucket is being split, or merged with its neighbours, a merge-on-read write to it goes to the old file group
+and to those that take its place (`Offspring`): what it adds to the latter is hidden until the resize completes, and
+then lies over what the resize has moved there. The file's name has the instant of the resize, its blocks that of the
+write.
+
+So a write must have known of every resize of its buckets when it commits, and the resize must still be there; else it
+is run again. On copy-on-write tables it is the resize that follows the writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from bucketlake.config import TableType
+from bucketlake.errors import ConcurrentWriteError
+from bucketlake.index import Index, after_resize
+from bucketlake.layout.names import LogFileName, parse_log_file_name, split_path
+from bucketlake.state import TableState
+from bucketlake.storage import Store
+from bucketlake.timeline import (
+    RESIZED_NODES,
+    RESIZED_PARTITION,
+    Action,
+    CommitMetadata,
+    Instant,
+    RequestedReplace,
+    Timeline,
+    elapsed_ms,
+    read_requested_replace,
+)
+
+VIRTUAL_LOGS = "bucketlake.resize.virtual"
+"""A table property: a write to a bucket that is being resized puts its rows to the new file groups only, and a
+reference to them into the old one."""
+
+_VERSION_MAX = (1 << 31) - 1
+_Group = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Offspring:
+    """What a bucket is turning into."""
+
+    instant: str
+    """Of the resize."""
+    index: Index
+    """Says which of the new file groups a key belongs to."""
+    number: int
+    """Of the bucket among those of the resize: two that become one must not write the same file."""
+
+    def log_name(self, file_id: str, *, instant: str, task: int) -> LogFileName:
+        """Name the log that the write of `instant` adds to a new file group.
+
+        Its version is the time since the resize: later writes come later in the group.
+        """
+        return LogFileName(
+            file_id, self.instant, elapsed_ms(self.instant, instant), f"{self.number}-{task}-0"
+        )
+
+
+def pending_resizes(store: Store, timeline: Timeline) -> dict[str, RequestedReplace]:
+    """Read the plans of all resizes under way, by instant."""
+    found: dict[str, RequestedReplace] = {}
+    for pending in timeline.pending(Action.CLUSTERING):
+        plan = _plan_of(store, pending)
+        if plan is not None and plan.is_resize:
+            found[pending.requested] = plan
+    return found
+
+
+def offspring_of(state: TableState, index: Index, *, instant: str) -> dict[_Group, Offspring]:
+    """Find what becomes of every bucket, by partition and prefix, that is being resized, for a write of `instant`."""
+    found: dict[_Group, Offspring] = {}
+    if state.properties.table_type is TableType.COPY_ON_WRITE:
+        return found
+    for resize, plan in pending_resizes(state.store, state.timeline).items():
+        if elapsed_ms(resize, instant) > _VERSION_MAX:
+            raise ConcurrentWriteError(
+                f"the resize of {resize} is pending for more than {_VERSION_MAX // 86_400_000} days, and nothing more "
+                f"can be written beside it. Complete it or take it back: `bucketlake buckets resize`."
+            )
+        number = 0
+        afterwards: dict[str, Index] = {}
+        children: dict[str, list[str]] = {}
+        for group in plan.groups:
+            children.setdefault(group.extra[RESIZED_PARTITION], []).append(group.extra[RESIZED_NODES])
+        for partition, texts in children.items():
+            afterwards[partition] = after_resize(index, partition, texts, path=f"the resize of {resize}")
+        for group in plan.groups:
+            for part in group.slices:
+                prefix = index.prefix_of_file(part.partition, part.file_id)
+                if prefix is not None:
+                    found[part.partition, prefix] = Offspring(resize, afterwards[part.partition], number)
+                number += 1
+    return found
+
+
+def find_unknown_resize(
+    store: Store,
+    timeline: Timeline,
+    metadata: CommitMetadata,
+    *,
+    known: Collection[str],
+    is_copy_on_write: bool,
+) -> str | None:
+    """Name a resize that keeps a write from being committed: one that it did not know of, or wrote to and is gone."""
+    if is_copy_on_write:
+        return None
+    pending = pending_resizes(store, timeline)
+    touched = {(stat.partition, stat.file_id) for stat in metadata.write_stats}
+    for instant, plan in pending.items():
+        groups = {(part.partition, part.file_id) for group in plan.groups for part in group.slices}
+        if instant not in known and groups & touched:
+            return instant
+    written = shadowed(stat.path for stat in metadata.write_stats) & frozenset(known)
+    return min(written - pending.keys(), default=None)
+
+
+def shadowed(paths: Iterable[str]) -> frozenset[str]:
+    """Return the instants in the names of these log files."""
+    names = (parse_log_file_name(split_path(path)[1]) for path in paths)
+    return frozenset(name.instant for name in names if name is not None)
+
+
+def _plan_of(store: Store, pending: Instant) -> RequestedReplace | None:
+    try:
+        return read_requested_replace(store, pending)
+    except FileNotFoundError:
+        return None  # taken back since the timeline was listed
