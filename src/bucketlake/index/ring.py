@@ -148,9 +148,13 @@ def middle_of(ring: Ring, place: int) -> int | None:
     >>> middle_of(Ring((Node(10, "a"), Node(20, "b"))), 1)
     15
     """
-    before, node = ring.before(place).value, ring.nodes[place].value
-    middle = ((before + node + (0 if before < node else RANGE)) >> 1) & HASH_MAX
-    return None if middle in (before, node) else middle
+    return middle_between(ring.before(place).value, ring.nodes[place].value)
+
+
+def middle_between(before: int, last: int) -> int | None:
+    """Return the middle of the range above one hash up to another, as Hudi splits it; None if there is none."""
+    middle = ((before + last + (0 if before < last else RANGE)) >> 1) & HASH_MAX
+    return None if middle in (before, last) else middle
 
 
 def halving_point(ring: Ring, place: int, ring_hashes: npt.NDArray[np.int32]) -> int | None:

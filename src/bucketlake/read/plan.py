@@ -137,6 +137,8 @@ def _files_written_between(state: TableState, begin: str, end: str | None) -> _W
             if stat.path:  # a commit that only removes names file groups without a file
                 check_path(stat.path)
                 file = parse_data_file(stat.path, size_bytes=stat.size_bytes)
+                if not state.view.is_committed(file.instant):
+                    continue  # beside a resize that is not completed: the rows are in the old file group too
                 # In table version 6 several commits append to one log file.
                 files.setdefault(stat.partition, {})[file.path] = file
     return _Written(

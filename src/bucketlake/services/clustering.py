@@ -313,9 +313,9 @@ def run_clustering(
     clock = clock or process_clock(state.properties.timeline_timezone)
     recover(store, state.properties, clock=clock)
     state = _checked_state(store)
-    pending = _pending(state, instant)
+    pending = pending_clustering(state, instant)
     if pending is None:
-        return _clustered_before(state, instant)
+        return clustered_before(state, instant)
     try:
         plan = _checked_plan(state, pending)
         with alive(
@@ -326,8 +326,8 @@ def run_clustering(
             work = _work(state, pending, plan)
             if pending.state is State.REQUESTED:
                 write_inflight(store, state.properties, instant=instant, action=Action.CLUSTERING)
-            _delete_strangers(state, instant, {path for task in work for path in task.paths})
-            metadata = _metadata(plan, tasks(regroup, work), schema)
+            delete_strangers(state, instant, {path for task in work for path in task.paths})
+            metadata = clustering_metadata(plan, tasks(regroup, work), schema)
             written = [stat.path for stat in metadata.write_stats]
 
             def say() -> bytes:
@@ -336,9 +336,9 @@ def run_clustering(
 
             completed = complete(service, say, clock=clock)
     except CommitConflictError:
-        _roll_back(store, instant, clock)
+        take_back(store, instant, clock)
         raise
-    return _report(instant, completed, metadata)
+    return report_clustering(instant, completed, metadata)
 
 
 def rollback_clustering(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:
@@ -348,9 +348,9 @@ def rollback_clustering(store: Store, instant: str, *, clock: Clock | None = Non
     """
     state = _checked_state(store)
     clock = clock or process_clock(state.properties.timeline_timezone)
-    done = _roll_back(store, instant, clock)
+    done = take_back(store, instant, clock)
     if done is None:
-        _clustered_before(load_state(store), instant)
+        clustered_before(load_state(store), instant)
     return done
 
 
@@ -372,7 +372,7 @@ def cluster_table(
     clock = clock or process_clock(state.properties.timeline_timezone)
     done = []
     for pending in state.timeline.pending(Action.CLUSTERING):
-        plan_before = _plan_of(state, pending)
+        plan_before = plan_of_clustering(state, pending)
         if plan_before is not None and not plan_before.is_sort:
             continue  # a resize is left to who planned it
         with suppress(ConflictError, InstantError):
@@ -427,12 +427,12 @@ def _checked_state(store: Store) -> TableState:
     return state
 
 
-def _pending(state: TableState, instant: str) -> Instant | None:
+def pending_clustering(state: TableState, instant: str) -> Instant | None:
     return next((i for i in state.timeline.pending(Action.CLUSTERING) if i.requested == instant), None)
 
 
 def _checked_plan(state: TableState, pending: Instant) -> RequestedReplace:
-    plan = _plan_of(state, pending)
+    plan = plan_of_clustering(state, pending)
     if plan is None:
         raise CommitConflictError(
             f"the clustering of {pending.requested} has no plan: somebody has rolled it back. Plan another."
@@ -447,7 +447,7 @@ def _checked_plan(state: TableState, pending: Instant) -> RequestedReplace:
     return plan
 
 
-def _plan_of(state: TableState, pending: Instant) -> RequestedReplace | None:
+def plan_of_clustering(state: TableState, pending: Instant) -> RequestedReplace | None:
     try:
         return read_requested_replace(state.store, pending)
     except FileNotFoundError:
@@ -465,7 +465,7 @@ def _refuse_late(
     if reason is None and schema_text(state) != schema:
         reason = "a write has changed the table's columns"
     is_undone = list_claims(state.store).rollback_of(pending.requested) is not None
-    if is_undone or _plan_of(state, pending) != plan:
+    if is_undone or plan_of_clustering(state, pending) != plan:
         reason = "it was decided to roll it back"
     if reason is not None:
         raise CommitConflictError(
@@ -537,7 +537,7 @@ def _row_group_bytes(plan: RequestedReplace) -> int:
     return int(text) if text.isdigit() and int(text) > 0 else ROW_GROUP_BYTES
 
 
-def _delete_strangers(state: TableState, instant: str, expected: set[str]) -> None:
+def delete_strangers(state: TableState, instant: str, expected: set[str]) -> None:
     """Delete what another engine wrote for this clustering: it would become visible with ours."""
     listed = list_files(state.store, sorted({split_path(path)[0] for path in expected}))
     strangers = [
@@ -549,7 +549,7 @@ def _delete_strangers(state: TableState, instant: str, expected: set[str]) -> No
     in_parallel(state.store.delete, strangers, state.store)
 
 
-def _metadata(plan: RequestedReplace, written: Iterable[Regrouped], schema: str) -> CommitMetadata:
+def clustering_metadata(plan: RequestedReplace, written: Iterable[Regrouped], schema: str) -> CommitMetadata:
     done = list(written)
     sums = {
         "rows": sum(one.rows for one in done),
@@ -568,24 +568,24 @@ def _metadata(plan: RequestedReplace, written: Iterable[Regrouped], schema: str)
     )
 
 
-def _roll_back(store: Store, instant: str, clock: Clock) -> RolledBack | None:
+def take_back(store: Store, instant: str, clock: Clock) -> RolledBack | None:
     """Take a clustering back as far as it is there; None if it is not pending, or turns out to be completed."""
     with table_lock(store):
         state = load_state(store)
-        pending = _pending(state, instant)
+        pending = pending_clustering(state, instant)
         if pending is None:
             return None
         return roll_back_run(store, state.properties, pending, clock=clock, keeps_plan=False)
 
 
-def _clustered_before(state: TableState, instant: str) -> Clustered:
+def clustered_before(state: TableState, instant: str) -> Clustered:
     """Report a clustering that is no longer pending, if there was one."""
     completed = completion_of(state.timeline, instant, Action.CLUSTERING)
     if completed is not None:
         done = next(i for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested == instant)
         metadata = read_commit_metadata(state.store, done)
         if metadata.operation == _CLUSTER:
-            return _report(instant, completed, metadata)
+            return report_clustering(instant, completed, metadata)
     pending = [i.requested for i in state.timeline.pending(Action.CLUSTERING)]
     raise InstantError(
         f"there is no clustering {instant} on the timeline. "
@@ -593,7 +593,7 @@ def _clustered_before(state: TableState, instant: str) -> Clustered:
     )
 
 
-def _report(instant: str, completed: str, metadata: CommitMetadata) -> Clustered:
+def report_clustering(instant: str, completed: str, metadata: CommitMetadata) -> Clustered:
     stats = metadata.write_stats
     return Clustered(
         instant=instant,

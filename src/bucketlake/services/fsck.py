@@ -37,7 +37,7 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.layout.partition_metadata import partition_depth
-from bucketlake.logfile import LogRecords, log_file_facts, read_log_files
+from bucketlake.logfile import BlockType, LogRecords, decode_blocks, log_file_facts, read_log_files
 from bucketlake.read import ReadContext, make_query, plan_read, read_slice
 from bucketlake.schema import RECORD_KEY_COLUMN, key_hashes
 from bucketlake.services.tasks import Tasks, here
@@ -180,6 +180,23 @@ class _Seen:
     has_history: bool
     """Whether `commits` is all there ever was."""
 
+    @property
+    def teller(self) -> dict[str, str]:
+        """The commit that tells of a file. Beside a resize it is not the one that the file is named after."""
+        return {stat.path: i for i, commit in self.commits.items() for stat in commit.write_stats}
+
+    @property
+    def given_back(self) -> frozenset[str]:
+        """Commits that were made beside a resize which was taken back: its file groups are gone.
+
+        Where they had left a reference to rows in those, the rows stand in its place.
+        """
+        return frozenset(
+            instant
+            for path, instant in self.teller.items()
+            if path not in self.sizes and _instant_of(path) not in self.commits
+        )
+
 
 def _look(state: TableState) -> _Seen:
     listed = [
@@ -259,11 +276,10 @@ def _check_files(seen: _Seen) -> list[Finding]:
                 )
                 text = f"{file.instant} is no completed write, and the file {fate}"
                 found.append(Finding(Kind.ORPHAN, file.path, text))
+    teller, given_back = seen.teller, seen.given_back
     for path, stat in sorted(told.items()):
         # Hudi gives a log file the size of what one commit appended to it.
-        is_ours = (
-            PROOF_KEY in seen.commits[_instant_of(path)].extra if _instant_of(path) in seen.commits else False
-        )
+        is_ours = PROOF_KEY in seen.commits[teller[path]].extra and teller[path] not in given_back
         if is_ours and path in seen.sizes and seen.sizes[path] != stat.size_bytes:
             text = f"{seen.sizes[path]:,} bytes, and its commit says {stat.size_bytes:,}"
             found.append(Finding(Kind.WRONG_SIZE, path, text))
@@ -288,6 +304,8 @@ def _check_visible(seen: _Seen, told: Mapping[str, WriteStat]) -> list[Finding]:
     """
     named: dict[str, tuple[DataFile, ...]] = {}
     for path, stat in told.items():
+        if seen.has_history and _instant_of(path) not in seen.commits:
+            continue  # of a resize that is not completed: nobody is to see it
         partition = split_path(path)[0]
         file = parse_data_file(path, size_bytes=seen.sizes.get(path, stat.size_bytes))
         named[partition] = (*named.get(partition, ()), file)
@@ -417,16 +435,19 @@ def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
         context = replace(context, path_columns=())
     visible = {(part.partition, part.file_id): part for part in seen.slices}
     files: dict[tuple[str, str], list[FileCheck]] = {}
+    teller, given_back = seen.teller, seen.given_back
+    stats = {stat.path: stat for commit in seen.commits.values() for stat in commit.write_stats}
     for partition, listed in seen.files.items():
         for file in listed:
-            commit = seen.commits.get(file.instant)
+            instant = teller.get(file.path, file.instant)
+            commit = seen.commits.get(instant)
             if commit is None:
                 continue
-            stat = next((s for s in commit.write_stats if s.path == file.path), None)
+            stat = stats.get(file.path)
             check = FileCheck(
                 file=file,
-                instant=file.instant,
-                is_ours=PROOF_KEY in commit.extra and stat is not None,
+                instant=instant,
+                is_ours=PROOF_KEY in commit.extra and stat is not None and instant not in given_back,
                 written=stat.written if stat else 0,
             )
             files.setdefault((partition, file.file_id), []).append(check)
@@ -556,6 +577,8 @@ def _count_log(store: Store, path: str) -> tuple[FileFacts, int]:
     """Return what keys are in a log file, and how many of them have rows."""
     key_only = pa.schema([(RECORD_KEY_COLUMN, pa.string())])
     counted, written = NO_ROWS, 0
+    if any(block.type is BlockType.REFERENCE for block in decode_blocks(store.read(path), path=path)):
+        return counted, written  # what it refers to is counted where it is
     for log in read_log_files(store, [path], key_only, ordering_fields=(), table_schema=key_only):
         if isinstance(log, LogRecords):
             counted += FileFacts.of_keys(log.records.column(RECORD_KEY_COLUMN))

@@ -21,7 +21,7 @@ from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file
 from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.errors import CorruptTableError, ProofError
 from bucketlake.index import Index
-from bucketlake.layout import parse_data_file
+from bucketlake.layout import TimelineView, parse_data_file
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (
     WRITE_TOKEN,
@@ -93,6 +93,8 @@ class RegroupTask:
     row_group_bytes: int
     size_bytes: int
     """Of the files that are read."""
+    blocks_of: TimelineView | None = None
+    """Which log blocks are committed, where the names of their files do not tell."""
 
     def file_id(self, prefix: str) -> str:
         return new_file_id(prefix, partition=self.work.partition, instant=self.instant)
@@ -169,6 +171,7 @@ def _merged(task: RegroupTask) -> Iterator[pa.RecordBatch]:
             task.schema,
             ordering_fields=task.rules.ordering_fields,
             table_schema=task.schema,
+            is_committed=task.blocks_of.is_committed if task.blocks_of else None,
         )
         batches = read_base_file(task.store, base, task.schema) if base is not None else ()
         yield from merge_slice(batches, list(logs), task.rules, task.schema)

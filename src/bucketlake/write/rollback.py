@@ -204,6 +204,7 @@ def roll_back_run(
     *,
     clock: Clock | None = None,
     keeps_plan: bool = True,
+    files: tuple[str, ...] = (),
 ) -> RolledBack | None:
     """Take back what was done of a pending compaction or clustering, up to its plan; None if it was completed.
 
@@ -214,7 +215,7 @@ def roll_back_run(
     _, timeline = settle(store, properties)
     plans = {plan.target: r for r in timeline.pending(Action.ROLLBACK) if (plan := plan_of(store, r))}
     rollback = plans[instant.requested].requested if instant.requested in plans else None
-    target = Target.of(instant, rollback=rollback, keeps_plan=keeps_plan)
+    target = Target.of(instant, rollback=rollback, keeps_plan=keeps_plan, files=files)
     done = roll_back(store, properties, target, clock, keep_partitions=True)
     if done is not None and keeps_plan:
         delete_markers(store, instant.requested)

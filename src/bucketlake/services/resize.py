@@ -1,0 +1,645 @@
+"""Resize: buckets of a hash ring are split and merged while writers and readers go on.
+
+    look_for_resize   what a round would do: reads the keys of large buckets, writes nothing
+    schedule_resize   T.clustering.requested: the file groups, and the nodes that take their place
+    run_resize        T.clustering.inflight; new file groups; T.hashing_meta; T_C.replacecommit
+    abort_resize      takes one back that is not completed: nothing that was written beside it is lost
+    resize_table      rounds of these, until nothing is left to do
+
+A resize is a clustering whose plan Hudi reads as its own, and runs. What is written to a bucket meanwhile goes to the
+file groups that take its place as well (`write/resizes.py`), so the resize moves what there was when it was planned
+and no more. Before it completes, under the lock, what writes that are not completed have put beside it is removed:
+once it is completed it would be visible, and they will be run again.
+
+The ring's new version is written before the resize completes, and counts from that moment.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.basefile import read_base_file
+from bucketlake.basefile.writer import ROW_GROUP_BYTES
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    ConflictError,
+    CorruptTableError,
+    InstantError,
+)
+from bucketlake.index import (
+    ConsistentBuckets,
+    HashingMetadata,
+    Index,
+    Node,
+    decode_children,
+    encode_children,
+    mark_rings,
+    ring_hashes_of,
+)
+from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, list_files, slices_of
+from bucketlake.layout.names import hashing_metadata_path, path_in_partition, split_path
+from bucketlake.logfile import (
+    BlockType,
+    HeaderKey,
+    LogRecords,
+    decode_blocks,
+    decode_reference,
+    read_log_files,
+)
+from bucketlake.merge import MergeRules
+from bucketlake.schema import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
+from bucketlake.services.clustering import (
+    Clustered,
+    clustered_before,
+    clustering_metadata,
+    delete_strangers,
+    pending_clustering,
+    plan_of_clustering,
+    report_clustering,
+)
+from bucketlake.services.compaction import metrics_of, schema_text
+from bucketlake.services.completion import alive, complete, schedule
+from bucketlake.services.held import load_held
+from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths, regroup
+from bucketlake.services.resize_plan import (
+    BucketChange,
+    Hashes,
+    Resize,
+    ResizeTrigger,
+    RingState,
+    large_buckets,
+    plan_resize,
+)
+from bucketlake.services.tasks import Tasks, here
+from bucketlake.state import TableState, files_of, load_state, table_schema, view_for
+from bucketlake.storage import Store, in_parallel
+from bucketlake.timeline import (
+    RESIZE_STRATEGY,
+    RESIZED_NODES,
+    RESIZED_PARTITION,
+    RESIZED_SEQUENCE,
+    Action,
+    Clock,
+    ClusteringGroup,
+    ClusteringSlice,
+    Instant,
+    RequestedReplace,
+    State,
+    encode_clustering_plan,
+    encode_commit_metadata,
+    process_clock,
+    read_commit_metadata,
+    write_inflight,
+)
+from bucketlake.write.claims import list_claims
+from bucketlake.write.fingerprint import writing_index
+from bucketlake.write.locks import table_lock
+from bucketlake.write.recovery import RolledBack, latest_time, recover, roll_back_run, settle
+from bucketlake.write.resizes import pending_resizes
+from bucketlake.write.writable import check_writable
+
+ROUNDS_MAX = 64
+"""Every split halves a bucket, so this is never reached by size alone."""
+
+_SAMPLE = 1 << 16
+_CLUSTER = "CLUSTER"
+_log = logging.getLogger("bucketlake.services")
+
+
+def look_for_resize(store: Store, trigger: ResizeTrigger | None = None, *, tasks: Tasks = here) -> Resize:
+    """Say what a round would do."""
+    state = _checked_state(store)
+    return _plan(state, files_of(state), trigger or ResizeTrigger(), tasks)
+
+
+def schedule_resize(store: Store, plan: Resize, *, clock: Clock | None = None) -> str | None:
+    """Put a resize on the timeline and return its instant; None if nothing of the plan is left to do.
+
+    What has been written to its buckets since they were chosen is taken in.
+    """
+    if plan.is_empty:
+        return None
+    with table_lock(store):
+        return _schedule(store, plan, clock)
+
+
+def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock | None = None) -> Clustered:
+    """Run a scheduled resize, ours or Hudi's, from wherever an earlier run was cut off.
+
+    One that was completed meanwhile is reported as it is. `CommitConflictError` if it cannot be completed; then it is
+    rolled back, with its plan.
+    """
+    state = _checked_state(store)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    recover(store, state.properties, clock=clock)
+    state = _checked_state(store)
+    pending = pending_clustering(state, instant)
+    if pending is None:
+        return clustered_before(state, instant)
+    try:
+        plan = _checked_plan(state, pending)
+        with alive(
+            store, state.properties, instant=instant, action=Action.CLUSTERING, clock=clock
+        ) as service:
+            schema = schema_text(state)
+            rings = _rings_after(state, pending, plan)
+            work = _work(state, pending, plan, rings)
+            if pending.state is State.REQUESTED:
+                write_inflight(store, state.properties, instant=instant, action=Action.CLUSTERING)
+            delete_strangers(state, instant, {path for task in work for path in task.paths})
+            metadata = clustering_metadata(plan, tasks(regroup, work), schema)
+
+            def say() -> bytes:
+                now = load_state(store)
+                _refuse_late(now, pending, plan, schema, (stat.path for stat in metadata.write_stats))
+                _remove_unfinished(now, instant, plan)
+                for ring in rings.values():
+                    store.put(hashing_metadata_path(ring.partition, instant), ring.render())
+                return encode_commit_metadata(metadata, action=Action.CLUSTERING)
+
+            completed = complete(service, say, clock=clock)
+    except CommitConflictError:
+        _take_back(store, instant, clock)
+        raise
+    _mark(store)
+    return report_clustering(instant, completed, metadata)
+
+
+def abort_resize(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:
+    """Take a pending resize back, its plan too; None if it was completed meanwhile.
+
+    Nobody may be running it: who does finds out when it is about to complete.
+    """
+    state = _checked_state(store)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    done = _take_back(store, instant, clock)
+    if done is None:
+        clustered_before(load_state(store), instant)
+    return done
+
+
+def resize_table(
+    store: Store,
+    trigger: ResizeTrigger | None = None,
+    *,
+    rounds: int = ROUNDS_MAX,
+    tasks: Tasks = here,
+    clock: Clock | None = None,
+) -> tuple[Clustered, ...]:
+    """Run the resizes that are pending; then plan and run others, until nothing is left to do or `rounds` are over.
+
+    Those that another process is running are left to it.
+    """
+    if rounds < 1:
+        raise ConfigError(f"rounds is {rounds}; expected 1 at least.")
+    trigger = trigger or ResizeTrigger()
+    state = _checked_state(store)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    _refuse_resizing(state, trigger)
+    done = []
+    for instant in pending_resizes(store, state.timeline):
+        with suppress(ConflictError, InstantError):
+            done.append(run_resize(store, instant, tasks=tasks, clock=clock))
+    for _ in range(rounds):
+        plan = look_for_resize(store, trigger, tasks=tasks)
+        scheduled = schedule_resize(store, plan, clock=clock)
+        if scheduled is None:
+            break
+        done.append(run_resize(store, scheduled, tasks=tasks, clock=clock))
+    return tuple(done)
+
+
+def _refuse_resizing(state: TableState, trigger: ResizeTrigger) -> None:
+    """Refuse to resize a partition, if one was named, that another process is resizing."""
+    for instant, plan in pending_resizes(state.store, state.timeline).items():
+        busy = {part.partition for group in plan.groups for part in group.slices}
+        both = sorted(busy & set(trigger.partitions or ()))
+        if both:
+            raise ConflictError(
+                f"partition {both[0]!r} is being resized: {instant} is pending. Complete it, which a resize without "
+                f"naming partitions does, or take it back: `bucketlake buckets abort`."
+            )
+
+
+def _checked_state(store: Store) -> TableState:
+    state = load_state(store)
+    check_writable(state)
+    _rings_of(state)
+    return state
+
+
+def _rings_of(state: TableState) -> ConsistentBuckets:
+    index = writing_index(state)
+    if not isinstance(index, ConsistentBuckets):
+        raise ConfigError(
+            f"{state.store.uri} has {index}: their number does not follow the data. Partition-level rules are changed "
+            f"with `bucketlake buckets overwrite`; buckets that split and merge are those of a table made with "
+            f"engine='consistent_hashing'."
+        )
+    return index
+
+
+def _plan(
+    state: TableState, files: Mapping[str, tuple[DataFile, ...]], trigger: ResizeTrigger, tasks: Tasks
+) -> Resize:
+    index = _rings_of(state)
+    states = _ring_states(state, files, index)
+    sampling = [
+        SampleTask(state.store, one.partition, prefix, one.slices[prefix], index.hash_fields)
+        for one in states
+        if trigger.partitions is None or one.partition in trigger.partitions
+        for prefix in large_buckets(one, trigger)
+    ]
+    samples = tasks(sample_hashes, sampling)
+    hashes = {(t.partition, t.prefix): found for t, found in zip(sampling, samples, strict=True)}
+    return plan_resize(states, hashes, trigger)
+
+
+def _ring_states(
+    state: TableState, files: Mapping[str, tuple[DataFile, ...]], index: ConsistentBuckets
+) -> list[RingState]:
+    view = view_for(state, (file for group in files.values() for file in group))
+    held = load_held(state).groups | view.pending_compactions.keys()
+    busy = {
+        part.partition
+        for plan in pending_resizes(state.store, state.timeline).values()
+        for group in plan.groups
+        for part in group.slices
+    }
+    found = []
+    for partition in sorted(files):
+        slices: dict[str, FileSlice] = {}
+        for part in slices_of(partition, files[partition], view):
+            prefix = index.prefix_of_file(partition, part.file_id)
+            if prefix is None:
+                raise CorruptTableError(
+                    path=partition or ".",
+                    found=f"the file group {part.file_id}",
+                    expected="file groups that the partition's ring names",
+                    remedy="`bucketlake fsck` lists them. Read the partition, and write it anew with overwrite.",
+                )
+            slices[prefix] = part
+        metadata = index.metadata(partition)
+        assert metadata is not None
+        found.append(
+            RingState(
+                partition=partition,
+                ring=metadata.ring,
+                sequence=metadata.sequence,
+                slices=slices,
+                held=frozenset(p for p, part in slices.items() if (partition, part.file_id) in held),
+                is_resizing=partition in busy,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTask:
+    """A bucket whose keys are to be looked at. Frozen and picklable."""
+
+    store: Store
+    partition: str
+    prefix: str
+    part: FileSlice
+    hash_fields: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.part.size_bytes
+
+
+def sample_hashes(task: SampleTask) -> Hashes:
+    """Return hashes of the keys of a bucket, sorted: the first, the last, and what lies evenly between them.
+
+    Versions of one key in several files count each; for a point in their midst that does not matter.
+    """
+    keys_only = pa.schema([(RECORD_KEY_COLUMN, pa.string())])
+    hashes = []
+    if task.part.base_file is not None:
+        for batch in read_base_file(task.store, task.part.base_file.path, keys_only):
+            hashes.append(ring_hashes_of(batch.column(0), task.hash_fields))
+    paths = [log.path for log in task.part.log_files]
+    for log in read_log_files(task.store, paths, keys_only, ordering_fields=(), table_schema=keys_only):
+        if isinstance(log, LogRecords):
+            keys = log.records.column(RECORD_KEY_COLUMN).combine_chunks()
+            hashes.append(ring_hashes_of(keys, task.hash_fields))
+    every = np.sort(np.concatenate(hashes)) if hashes else np.array([], np.int32)
+    if len(every) <= _SAMPLE:
+        return every
+    return every[np.linspace(0, len(every) - 1, _SAMPLE).astype(np.int64)]
+
+
+def _schedule(store: Store, plan: Resize, clock: Clock | None) -> str | None:
+    while True:
+        # The claims before the timeline: see `claims`.
+        state = _checked_state(store)
+        clock = clock or process_clock(state.properties.timeline_timezone)
+        claims, _ = settle(store, state.properties)
+        state = _checked_state(store)
+        salt = clock.next_instant(after=latest_time(state.timeline, claims))
+        groups = _groups_to_plan(state, plan, salt)
+        if not groups:
+            return None
+        requested = RequestedReplace(operation=_CLUSTER, strategy=RESIZE_STRATEGY, groups=groups)
+        body = encode_clustering_plan(requested, root=store.uri)
+        instant = schedule(state, claims, action=Action.CLUSTERING, body=body, clock=clock)
+        if instant is not None:
+            return instant
+
+
+def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[ClusteringGroup, ...]:
+    """Turn a plan into groups, with the slices as they are now; what has changed beyond that is left out."""
+    partitions = [one.partition for one in plan.partitions]
+    index = _rings_of(state)
+    now = {one.partition: one for one in _ring_states(state, list_files(state.store, partitions), index)}
+    groups = []
+    for one in plan.partitions:
+        present = now[one.partition]
+        if present.is_resizing or present.ring != one.ring:
+            continue
+        for change in one.changes:
+            prefixes = [one.ring.nodes[place].file_id_prefix for place in change.places]
+            if present.held.isdisjoint(prefixes) and present.slices.keys() >= set(prefixes):
+                slices = [present.slices[prefix] for prefix in prefixes]
+                groups.append(_group(change, slices, one.sequence, change.children(one.ring, salt=salt)))
+    return tuple(groups)
+
+
+def _group(
+    change: BucketChange, slices: Iterable[FileSlice], sequence: int, children: Iterable[Node]
+) -> ClusteringGroup:
+    parts = tuple(slices)
+    metrics: dict[str, float] = {}
+    for part in parts:
+        for name, value in metrics_of(part).items():
+            metrics[name] = metrics.get(name, 0.0) + value
+    return ClusteringGroup(
+        slices=tuple(
+            ClusteringSlice(
+                partition=part.partition,
+                file_id=part.file_id,
+                base_file=split_path(part.base_file.path)[1] if part.base_file else None,
+                log_files=tuple(split_path(log.path)[1] for log in part.log_files),
+            )
+            for part in parts
+        ),
+        outputs=2 if change.at is not None else 1,
+        metrics=metrics,
+        extra={
+            RESIZED_PARTITION: change.partition,
+            RESIZED_NODES: encode_children(children),
+            RESIZED_SEQUENCE: str(sequence),
+        },
+    )
+
+
+def _checked_plan(state: TableState, pending: Instant) -> RequestedReplace:
+    plan = plan_of_clustering(state, pending)
+    if plan is None:
+        raise CommitConflictError(
+            f"the resize of {pending.requested} has no plan: somebody has rolled it back. Plan another."
+        )
+    if not plan.is_resize:
+        raise InstantError(
+            f"the clustering of {pending.requested} resizes no buckets. Run it with `bucketlake cluster`."
+        )
+    return plan
+
+
+def _rings_after(state: TableState, pending: Instant, plan: RequestedReplace) -> dict[str, HashingMetadata]:
+    """Return the rings as they are once the resize is completed, by partition."""
+    index = _rings_of(state)
+    children: dict[str, list[ClusteringGroup]] = {}
+    for group in plan.groups:
+        children.setdefault(group.extra[RESIZED_PARTITION], []).append(group)
+    rings = {}
+    for partition, groups in children.items():
+        before = index.metadata(partition)
+        said = {group.extra.get(RESIZED_SEQUENCE, "") for group in groups}
+        if before is None or said != {str(before.sequence)}:
+            raise CommitConflictError(
+                f"the resize of {pending.requested} was planned for version {', '.join(sorted(said))} of the ring of "
+                f"{partition!r}, which is at {before.sequence if before else 'none'} by now. It is rolled back; plan "
+                f"another."
+            )
+        nodes = [
+            node
+            for group in groups
+            for node in decode_children(group.extra[RESIZED_NODES], path=pending.path)
+        ]
+        rings[partition] = before.resized(nodes, instant=pending.requested)
+    return rings
+
+
+def _work(
+    state: TableState, pending: Instant, plan: RequestedReplace, rings: Mapping[str, HashingMetadata]
+) -> list[RegroupTask]:
+    properties = state.properties
+    file_schema = with_meta_columns(table_schema(state))
+    slices = [part for group in plan.groups for part in group.slices]
+    listed = list_files(state.store, sorted({part.partition for part in slices}))
+    sizes = {file.path: file.size_bytes for files in listed.values() for file in files}
+    rules = MergeRules(
+        properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
+    )
+    index: Index = ConsistentBuckets(rings, _rings_of(state).hash_fields)
+    view = view_for(state, (file for files in listed.values() for file in files))
+    return [
+        RegroupTask(
+            store=state.store,
+            instant=pending.requested,
+            work=Regroup(
+                partition=group.extra[RESIZED_PARTITION],
+                slices=group.slices,
+                prefixes=_prefixes(group, pending.path),
+                index=index,
+            ),
+            by=(),
+            rules=rules,
+            schema=file_schema,
+            avro_schema=arrow_to_avro(file_schema, table=properties.name),
+            row_group_bytes=ROW_GROUP_BYTES,
+            size_bytes=sum(sizes.get(path, 0) for part in group.slices for path in _paths_of(part)),
+            blocks_of=view,
+        )
+        for group in plan.groups
+    ]
+
+
+def _prefixes(group: ClusteringGroup, path: str) -> tuple[str, ...]:
+    """Return how the ids of the file groups begin that take the place of a group's."""
+    nodes = decode_children(group.extra[RESIZED_NODES], path=path)
+    return tuple(node.file_id_prefix for node in nodes if node.file_id_prefix)
+
+
+def _paths_of(part: ClusteringSlice) -> set[str]:
+    return {path for path in (base_path(part), *log_paths(part)) if path is not None}
+
+
+def _refuse_late(
+    state: TableState, pending: Instant, plan: RequestedReplace, schema: str, written: Iterable[str]
+) -> None:
+    """Refuse to complete if a reader no longer sees what the plan names, or rows would be lost."""
+    reason = _reason_not_to(state, pending, plan, written)
+    if reason is None and schema_text(state) != schema:
+        reason = "a write has changed the table's columns since it was planned"
+    if reason is None and (
+        list_claims(state.store).rollback_of(pending.requested) is not None
+        or plan_of_clustering(state, pending) != plan
+    ):
+        reason = "it was decided to roll it back"
+    if reason is not None:
+        raise CommitConflictError(
+            f"the resize of {pending.requested} cannot complete: {reason}. Nothing of it is visible, nothing is lost, "
+            f"and its plan is rolled back. Resize again."
+        )
+
+
+def _reason_not_to(
+    state: TableState, pending: Instant, plan: RequestedReplace, written: Iterable[str]
+) -> str | None:
+    planned = {(part.partition, part.file_id): part for group in plan.groups for part in group.slices}
+    listed = list_files(state.store, sorted({partition for partition, _ in planned}))
+    there = {file.path for files in listed.values() for file in files}
+    gone = sorted(set(written) - there)
+    if gone:
+        return f"{gone[0]} was deleted"
+    view = view_for(state, (file for files in listed.values() for file in files))
+    seen = {
+        (partition, part.file_id): part
+        for partition, files in listed.items()
+        for part in slices_of(partition, files, view)
+    }
+    for group, part in planned.items():
+        present = seen.get(group)
+        base = present.base_file.path if present is not None and present.base_file else None
+        if present is None or base != base_path(part):
+            return f"file group {path_in_partition(*group)} was replaced or rewritten since it was planned"
+    return _lost_by(state, _families(plan, pending.path), seen, planned)
+
+
+def _lost_by(
+    state: TableState,
+    families: Mapping[FileGroupId, frozenset[FileGroupId]],
+    seen: Mapping[FileGroupId, FileSlice],
+    planned: Mapping[FileGroupId, ClusteringSlice],
+) -> str | None:
+    """Say who has written to a bucket and not to what takes its place: its rows would be lost."""
+    added = {
+        log.instant
+        for group, part in planned.items()
+        for log in seen[group].log_files
+        if log.path not in log_paths(part)
+    }
+    on_timeline = {instant.requested: instant for instant in state.timeline.writes}
+    for requested in sorted(added):
+        write = on_timeline.get(requested)
+        if write is None:
+            return f"the write of {requested} was archived before one could see whether it knew of it"
+        stats = read_commit_metadata(state.store, write).write_stats
+        touched = {(stat.partition, stat.file_id) for stat in stats}
+        if any(touched.isdisjoint(families[group]) for group in touched & planned.keys()):
+            return f"the {write.action} of {requested} knew nothing of it"
+    return None
+
+
+def _families(plan: RequestedReplace, path: str) -> dict[FileGroupId, frozenset[FileGroupId]]:
+    """Return, of every file group that goes, those that take its place."""
+    families = {}
+    for group in plan.groups:
+        come = frozenset((group.extra[RESIZED_PARTITION], f"{prefix}-0") for prefix in _prefixes(group, path))
+        families.update({(part.partition, part.file_id): come for part in group.slices})
+    return families
+
+
+def _shadow_logs(store: Store, instant: str, plan: RequestedReplace) -> list[DataFile]:
+    """Find the logs that writers have put beside a resize."""
+    children = frozenset().union(*_families(plan, instant).values())
+    listed = list_files(store, sorted({partition for partition, _ in children}))
+    return [
+        file
+        for partition, files in listed.items()
+        for file in files
+        if (partition, file.file_id) in children
+        and file.instant == instant
+        and not isinstance(file, BaseFile)
+    ]
+
+
+def _remove_unfinished(state: TableState, instant: str, plan: RequestedReplace) -> None:
+    """Remove what writes that are not completed have put beside a resize.
+
+    They would become visible with it. Who is still at it finds its file groups replaced, and is run again.
+    """
+    store = state.store
+    logs = _shadow_logs(store, instant, plan)
+    view = view_for(state, logs)
+    contents = in_parallel(store.read, [log.path for log in logs], store)
+    unfinished = []
+    for log, data in zip(logs, contents, strict=True):
+        instants = {
+            block.header.get(HeaderKey.INSTANT_TIME, "")
+            for block in decode_blocks(data, path=log.path)
+            if block.type is not BlockType.CORRUPT
+        }
+        if not all(map(view.is_committed, instants)):
+            unfinished.append(log.path)
+    in_parallel(store.delete, unfinished, store)
+
+
+def _take_back(store: Store, instant: str, clock: Clock) -> RolledBack | None:
+    """Take a resize back as far as it is there; None if it is not pending, or turns out to be completed."""
+    with table_lock(store):
+        state = load_state(store)
+        pending = pending_clustering(state, instant)
+        if pending is None:
+            return None
+        plan = plan_of_clustering(state, pending)
+        logs = [] if plan is None else _shadow_logs(store, instant, plan)
+        if plan is not None:
+            _bring_back(state, plan)
+        return roll_back_run(
+            store,
+            state.properties,
+            pending,
+            clock=clock,
+            keeps_plan=False,
+            files=tuple(log.path for log in logs),
+        )
+
+
+def _bring_back(state: TableState, plan: RequestedReplace) -> None:
+    """Give the old file groups the rows that writers have only left a reference to.
+
+    A log is a run of blocks, and those of the files that a reference names are what it stands for.
+    """
+    store = state.store
+    planned = {(part.partition, part.file_id) for group in plan.groups for part in group.slices}
+    for partition, files in list_files(store, sorted({partition for partition, _ in planned})).items():
+        for file in files:
+            is_ours = (partition, file.file_id) in planned and state.view.is_committed(file.instant)
+            if isinstance(file, BaseFile) or not is_ours:
+                continue
+            data = store.read(file.path)
+            blocks = list(decode_blocks(data, path=file.path))
+            if not any(block.type is BlockType.REFERENCE for block in blocks):
+                continue
+            names = [name for block in blocks for name in decode_reference(block, path=file.path)]
+            whole = b"".join(store.read(path_in_partition(partition, name)) for name in names)
+            store.replace_if(file.path, whole, store.stat(file.path).version)
+
+
+def _mark(store: Store) -> None:
+    """Mark the rings that count. The resize is completed, so nothing here may fail it."""
+    try:
+        mark_rings(store, load_state(store).timeline)
+    except Exception as fault:
+        _log.warning("rings are not marked yet: %s", fault)
