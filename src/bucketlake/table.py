@@ -160,6 +160,7 @@ def create_table(
     url_encode: bool = False,
     allow_null_elements: bool = False,
     non_blocking: bool = False,
+    virtual_logs: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Make an empty table at `path`.
@@ -171,7 +172,9 @@ def create_table(
     partitions counts of their own: the first expression that is found in a partition's path decides, and `buckets` is
     for the others. They are regular expressions unless `rule_type` names another registered type. With the `engine`
     `consistent_hashing`, `buckets` is what a partition begins with, and `table.buckets.resize` splits the large ones
-    and merges the small ones while writers and readers go on. In a `non_blocking`
+    and merges the small ones while writers and readers go on. Rows for a bucket that is being resized are written
+    twice then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
+    missing rows. In a `non_blocking`
     table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time may both commit: none
     needs to be run again.
     """
@@ -191,6 +194,7 @@ def create_table(
         hive_style=hive_style,
         url_encode=url_encode,
         non_blocking=non_blocking,
+        virtual_logs=virtual_logs,
         options={NULL_ELEMENTS_ALLOWED: "true"} if allow_null_elements else {},
     )
     return Table(store, create(store, spec))

@@ -18,7 +18,14 @@ def orders(keys: Iterable[int], name: str, ts: int) -> pa.Table:
     return pa.Table.from_pylist(values, SCHEMA)
 
 
-def orders_table(uri: str | PathLike[str], *, table_type: str = "MERGE_ON_READ", buckets: int = 2) -> Table:
+def orders_table(
+    uri: str | PathLike[str],
+    *,
+    table_type: str = "MERGE_ON_READ",
+    buckets: int = 2,
+    engine: str = "simple",
+    virtual_logs: bool = False,
+) -> Table:
     return create_table(
         None,
         uri,
@@ -27,6 +34,8 @@ def orders_table(uri: str | PathLike[str], *, table_type: str = "MERGE_ON_READ",
         partition="dt",
         ordering="ts",
         buckets=buckets,
+        engine=engine,
+        virtual_logs=virtual_logs,
         table_type=table_type,
         name="orders",
     )

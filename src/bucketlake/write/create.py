@@ -44,6 +44,7 @@ from bucketlake.schema import META_COLUMNS, arrow_to_avro, storable
 from bucketlake.storage import Store
 from bucketlake.write.fingerprint import fingerprint, key_encoding
 from bucketlake.write.locks import table_lock
+from bucketlake.write.resizes import VIRTUAL_LOGS
 from bucketlake.write.state import NON_BLOCKING
 
 __all__ = ["BUCKETS_DEFAULT", "BUCKETS_MAX", "TableSpec", "create", "key_generator_of", "properties_of"]
@@ -87,6 +88,8 @@ class TableSpec:
     database: str | None = None
     non_blocking: bool = False
     """Whether writers that open a bucket at the same time may both commit."""
+    virtual_logs: bool = False
+    """Whether rows for a bucket that is being resized are written only to what takes its place."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More properties to keep with the table."""
 
@@ -180,6 +183,8 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
     )
     if spec.non_blocking:
         properties[NON_BLOCKING] = _flag(True)
+    if spec.virtual_logs:
+        properties[VIRTUAL_LOGS] = _flag(True)
     _check_options(spec.options, properties)
     return properties | dict(spec.options)
 
@@ -230,6 +235,13 @@ def _check(spec: TableSpec) -> None:
             f"with the engine {spec.engine} a table's buckets grow by themselves, and "
             + ("it cannot be non-blocking." if spec.non_blocking else "rules for their number mean nothing.")
             + f" Drop the option, or make a table with the engine {BucketEngine.SIMPLE}."
+        )
+    if spec.virtual_logs and (
+        spec.engine is BucketEngine.SIMPLE or spec.table_type is TableType.COPY_ON_WRITE
+    ):
+        raise ConfigError(
+            f"virtual logs are for merge-on-read tables whose buckets are resized; found {spec.table_type} with the "
+            f"engine {spec.engine}. Drop the option."
         )
     if not 1 <= spec.buckets <= BUCKETS_MAX:
         raise ConfigError(
