@@ -26,7 +26,7 @@ from bucketlake.errors import (
 )
 from bucketlake.index import register_rule_type
 from bucketlake.read import Filter, Op
-from bucketlake.services import CompactionTrigger, Maintenance, Retention
+from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention
 from bucketlake.sql import sql
 from bucketlake.table import Table, create_table
 
@@ -46,6 +46,7 @@ __all__ = [
     "NotATableError",
     "Op",
     "ProofError",
+    "ResizeTrigger",
     "Retention",
     "SchemaError",
     "Table",

@@ -68,6 +68,8 @@ from bucketlake.services.rescale import (
     rescale_table,
     roll_back_rescale,
 )
+from bucketlake.services.resize import ROUNDS_MAX, abort_resize, look_for_resize, resize_table
+from bucketlake.services.resize_plan import POLICIES, Resize, ResizeTrigger, SplitPolicy
 from bucketlake.spark import scan
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
@@ -85,6 +87,8 @@ from bucketlake.write import (
     run_delete_partitions,
     run_write,
 )
+from bucketlake.write.recovery import RolledBack
+from bucketlake.write.resizes import pending_resizes
 from bucketlake.write.writable import check_writable
 
 if TYPE_CHECKING:
@@ -131,6 +135,21 @@ class ClusteringArguments(TypedDict, total=False):
     max_bytes: int | None
     hours: float | None
     partitions: str | Sequence[str] | None
+
+
+class ResizeArguments(TypedDict, total=False):
+    """When to split and merge buckets; `ResizeTrigger` says what each means."""
+
+    file_bytes: int
+    split_threshold: float
+    merge_threshold: float
+    min_buckets: int
+    max_buckets: int
+    partitions: str | Sequence[str] | None
+    partitions_at_once: int
+    bytes_at_once: int
+    policy: str | SplitPolicy
+    """Where to split: `middle`, `even`, or a function."""
 
 
 class RetentionArguments(TypedDict, total=False):
@@ -683,6 +702,56 @@ class Buckets:
             return rescale_order(store, instant)
         return roll_back_rescale(store, instant, with_newer=with_newer)
 
+    @overload
+    def resize(
+        self,
+        spark: SparkSession | None = ...,
+        *,
+        dry_run: Literal[False] = ...,
+        rounds: int = ...,
+        progress: bool | None = ...,
+        **trigger: Unpack[ResizeArguments],
+    ) -> Done[Clustered]: ...
+
+    @overload
+    def resize(
+        self,
+        spark: SparkSession | None = ...,
+        *,
+        dry_run: Literal[True],
+        rounds: int = ...,
+        progress: bool | None = ...,
+        **trigger: Unpack[ResizeArguments],
+    ) -> Due[Resize]: ...
+
+    def resize(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        dry_run: bool = False,
+        rounds: int = ROUNDS_MAX,
+        progress: bool | None = None,
+        **trigger: Unpack[ResizeArguments],
+    ) -> Done[Clustered] | Due[Resize]:
+        """Split large buckets and merge small ones, round after round, until none is left.
+
+        For tables with consistent hashing. A dry run draws the rings before and after a round, with the bytes to
+        rewrite. Writers and readers go on; resizes that are pending are completed first.
+        """
+        store, wanted = self._table.store, _resize_trigger(trigger)
+        tasks = _tasks(spark, progress)
+        if dry_run:
+            pending = tuple(pending_resizes(store, load_state(store).timeline))
+            return Due("resize", pending, look_for_resize(store, wanted, tasks=tasks))
+        return Done(resize_table(store, wanted, rounds=rounds, tasks=tasks))
+
+    def abort(self, instant: str) -> RolledBack | None:
+        """Take a resize back that is not completed; None if it was completed meanwhile.
+
+        What was written beside it stays. Nobody may be running it.
+        """
+        return abort_resize(self._table.store, instant)
+
     def _change(
         self,
         expressions: str,
@@ -701,6 +770,17 @@ class Buckets:
         if dry_run:
             return look_for_rescale(store, rules)
         return rescale_table(store, rules, tasks=_tasks(spark, progress))
+
+
+def _resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:
+    given: dict[str, Any] = dict(arguments)
+    partitions, policy = given.get("partitions"), given.get("policy", "middle")
+    if isinstance(policy, str):
+        if policy not in POLICIES:
+            raise ConfigError(f"policy is {policy!r}; expected one of {', '.join(POLICIES)}, or a function.")
+        policy = POLICIES[policy]
+    chosen = None if partitions is None else _names(partitions)
+    return ResizeTrigger(**{**given, "partitions": chosen, "policy": policy})
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

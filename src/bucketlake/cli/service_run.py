@@ -15,7 +15,7 @@ from bucketlake import spark as on_spark
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.services import OnSpark
 from bucketlake.errors import ConfigError
-from bucketlake.services import CompactionTrigger, Maintenance, Retention, Round, Tasks, here
+from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention, Round, Tasks, here
 from bucketlake.services.maintenance import look, plan_maintenance, rounds, run_maintenance
 
 service = typer.Typer(help="Services in a process of their own.", no_args_is_help=True)
@@ -50,6 +50,12 @@ def run(
     compact_older_than: Annotated[
         float | None, typer.Option(metavar="HOURS", help="Or whose oldest log is so old.")
     ] = None,
+    resize_file_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES", help="Split and merge buckets so that base files have about so many bytes."
+        ),
+    ] = None,
     clean_commits: Annotated[
         int | None, typer.Option(metavar="N", help="Clean; keep what readers of the last so many writes see.")
     ] = None,
@@ -76,6 +82,7 @@ def run(
             "log_ratio": compact_log_ratio,
             "hours": compact_older_than,
         },
+        resize={"file_bytes": resize_file_bytes},
         clean={"commits": clean_commits, "hours": clean_hours, "versions": clean_versions},
         archive=archive,
     )
@@ -105,16 +112,22 @@ def run(
 
 
 def _maintenance(
-    *, compact: Mapping[str, Any], clean: Mapping[str, Any], archive: tuple[int, int] | None
+    *,
+    compact: Mapping[str, Any],
+    resize: Mapping[str, Any],
+    clean: Mapping[str, Any],
+    archive: tuple[int, int] | None,
 ) -> Maintenance:
     """Choose the services whose options are given."""
-    if not (_is_given(compact) or _is_given(clean) or archive is not None):
+    if not (_is_given(compact) or _is_given(resize) or _is_given(clean) or archive is not None):
         raise ConfigError(
             "say what is to be done: give at least one of --compact-delta-commits, --compact-log-bytes, "
-            "--compact-log-ratio, --compact-older-than, --clean-commits, --clean-hours, --clean-versions, --archive."
+            "--compact-log-ratio, --compact-older-than, --resize-file-bytes, --clean-commits, --clean-hours, "
+            "--clean-versions, --archive."
         )
     return Maintenance(
         compact=CompactionTrigger(**compact) if _is_given(compact) else None,
+        resize=ResizeTrigger(**resize) if _is_given(resize) else None,
         clean=Retention(**clean) if _is_given(clean) else None,
         archive=archive,
     )

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bucketlake import spark as on_spark
 from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
-from bucketlake.services.maintenance import Due, Plan
+from bucketlake.services.due import Due, Plan
 from bucketlake.table import CompactionArguments, RetentionArguments
 
 if TYPE_CHECKING:

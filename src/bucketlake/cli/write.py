@@ -25,7 +25,7 @@ from bucketlake.cli.app import (
 )
 from bucketlake.cli.files import FileFormat, read_columns, read_rows, read_schema, schema_after
 from bucketlake.cli.values import parse_key
-from bucketlake.config import TableType
+from bucketlake.config import BucketEngine, TableType
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.table import Table, create_table
@@ -76,6 +76,14 @@ def create(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Key column that is hashed, if not all are; may be repeated."),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="simple, or consistent_hashing: buckets that `buckets resize` splits and merges."),
+    ] = BucketEngine.SIMPLE.lower(),
+    virtual_logs: Annotated[
+        bool,
+        typer.Option("--virtual-logs", help="Write rows once, not twice, beside a resize; Hudi waits then."),
+    ] = False,
     table_type: Annotated[
         TypeWord, typer.Option("--type", help="Copy-on-write or merge-on-read.")
     ] = TypeWord.COW,
@@ -107,6 +115,8 @@ def create(
         buckets=buckets,
         partition_rules=partition_rules,
         hash_fields=hash_field or (),
+        engine=engine,
+        virtual_logs=virtual_logs,
         table_type=_TYPES[table_type],
         name=name,
         hive_style=hive_style,

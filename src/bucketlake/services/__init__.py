@@ -32,11 +32,10 @@ from bucketlake.services.compaction import (
     run_compaction,
     schedule_compaction,
 )
+from bucketlake.services.due import Done, Due
 from bucketlake.services.fsck import Finding, Kind, Report, check_table
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.maintenance import (
-    Done,
-    Due,
     Maintenance,
     MaintenancePlan,
     Round,
@@ -45,6 +44,14 @@ from bucketlake.services.maintenance import (
     rounds,
     run_maintenance,
 )
+from bucketlake.services.resize import (
+    abort_resize,
+    look_for_resize,
+    resize_table,
+    run_resize,
+    schedule_resize,
+)
+from bucketlake.services.resize_plan import Resize, ResizeTrigger
 from bucketlake.services.rollback import (
     RollbackOrder,
     find_instant,
@@ -84,12 +91,15 @@ __all__ = [
     "Maintenance",
     "MaintenancePlan",
     "Report",
+    "Resize",
+    "ResizeTrigger",
     "RestoreOrder",
     "Retention",
     "RollbackOrder",
     "Round",
     "Savepoint",
     "Tasks",
+    "abort_resize",
     "archive_table",
     "check_table",
     "clean_table",
@@ -108,6 +118,7 @@ __all__ = [
     "load_held",
     "look",
     "look_around",
+    "look_for_resize",
     "look_for_restore",
     "look_for_rollback",
     "plan_archive",
@@ -117,6 +128,7 @@ __all__ = [
     "plan_maintenance",
     "plan_restore",
     "plan_rollback",
+    "resize_table",
     "rollback_clustering",
     "rollback_compaction",
     "rounds",
@@ -125,8 +137,10 @@ __all__ = [
     "run_clustering",
     "run_compaction",
     "run_maintenance",
+    "run_resize",
     "run_restore",
     "run_rollback",
     "schedule_clustering",
     "schedule_compaction",
+    "schedule_resize",
 ]

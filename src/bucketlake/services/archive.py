@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError
+from bucketlake.index import mark_rings
 from bucketlake.layout import DataFile
 from bucketlake.services.rule_versions import archive_versions
 from bucketlake.state import TableState, files_of, load_state, view_for
@@ -218,6 +219,8 @@ def archive_table(
         state = load_state(store)
         settle(store, state.properties)
         archive_versions(store, state.properties)
+        # What says that a ring counts is about to leave the timeline.
+        mark_rings(store, state.timeline)
         plan = plan_archive(state, look_around(state, clock=clock), keep_min=keep_min, keep_max=keep_max)
         run_archive(plan, state)
     return plan

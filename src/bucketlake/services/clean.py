@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError, CorruptTableError
+from bucketlake.index import outdated_rings
 from bucketlake.layout import (
     BaseFile,
     DataFile,
@@ -313,6 +314,7 @@ def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Cloc
         doomed = [path for path in paths if path not in needed]
         packs = [doomed[n : n + _FILES_PER_TASK] for n in range(0, len(doomed), _FILES_PER_TASK)]
         tasks(delete_files, [DeleteTask(store, tuple(pack)) for pack in packs])
+        in_parallel(store.delete, _outdated_rings(state, plan), store)
         if state.properties.partition_fields:
             for partition in filter(None, plan.partitions):
                 _end_partition(state, partition, instant)
@@ -390,6 +392,13 @@ def _needed_now(state: TableState, partitions: Iterable[str]) -> frozenset[str]:
     paths = {log.path for part in visible for log in part.log_files}
     paths |= {part.base_file.path for part in visible if part.base_file is not None}
     return load_held(state).files | paths
+
+
+def _outdated_rings(state: TableState, plan: CleanerPlan) -> tuple[str, ...]:
+    """Find the rings that no reader needs whom the clean leaves his files, nor a restore, nor a write under way."""
+    pending = [i.requested for i in state.timeline.instants if i.is_write and not i.is_completed]
+    kept = [plan.earliest_kept or plan.last_completed, *pending, *state.timeline.savepoints]
+    return outdated_rings(state.store, state.timeline, before=min(kept))
 
 
 def _end_partition(state: TableState, partition: str, instant: str) -> None:

@@ -35,8 +35,8 @@ from bucketlake.merge import MergeRules
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, with_meta_columns
 from bucketlake.services.compaction import metrics_of, schema_text
 from bucketlake.services.completion import alive, complete, completion_of, schedule
+from bucketlake.services.due import Due
 from bucketlake.services.held import Held, load_held
-from bucketlake.services.maintenance import Due
 from bucketlake.services.regroup import (
     SORTED_KEY,
     Regrouped,

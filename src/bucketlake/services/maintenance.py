@@ -1,7 +1,7 @@
 """Maintenance: the services that a table needs again and again, as one round.
 
     plan_maintenance    which services are due: pure, prints
-    run_maintenance     a round: what dead writers left, compaction, clean, archive
+    run_maintenance     a round: what dead writers left, resize, compaction, clean, archive
     rounds              one after the other, until told to end
 
 A round is made of steps that do not depend on each other, and does not raise: a step that fails, or that another
@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, UnsupportedError
@@ -29,12 +29,16 @@ from bucketlake.services.compaction import (
     compact_table,
     plan_compaction,
 )
+from bucketlake.services.due import Due
 from bucketlake.services.held import Held, load_held
+from bucketlake.services.resize import look_for_resize, resize_table
+from bucketlake.services.resize_plan import Resize, ResizeTrigger
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock, process_clock
 from bucketlake.write.recovery import recover
+from bucketlake.write.resizes import pending_resizes
 from bucketlake.write.writable import check_writable
 
 PAUSE_SECONDS_MAX = 900
@@ -52,6 +56,8 @@ class Maintenance:
 
     compact: CompactionTrigger | None = None
     """Of a merge-on-read table; compactions that are pending, whoever planned them, are run too."""
+    resize: ResizeTrigger | None = None
+    """Of a table with consistent hashing: a round of splits and merges, after the resizes that are pending."""
     clean: Retention | None = None
     archive: tuple[int, int] | None = None
     """Beyond so many writes on the timeline, the second number, all but so many, the first, are archived."""
@@ -64,46 +70,6 @@ class Maintenance:
             )
 
 
-class Plan(Protocol):
-    """What a service has decided on; prints."""
-
-    @property
-    def is_empty(self) -> bool: ...
-
-
-P = TypeVar("P", bound=Plan, covariant=True)
-D = TypeVar("D", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Due(Generic[P]):
-    """What a service would do: finish what is pending, then carry out a plan. Prints as both."""
-
-    service: str
-    pending: tuple[str, ...]
-    """Instants that were planned and not completed, or cut off."""
-    plan: P
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.pending and self.plan.is_empty
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [*(f"finish the pending {self.service} {instant}" for instant in self.pending), str(self.plan)]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Done(Generic[D]):
-    """What a service did, one by one; prints as that."""
-
-    runs: tuple[D, ...]
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.runs)) or "nothing to do"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """A table as a round sees it."""
@@ -113,6 +79,8 @@ class Sight:
     held: Held
     around: Surroundings | None
     """None where there is too little on the timeline to be archived."""
+    resize: Resize | None
+    """None where nobody asked for it."""
     now: str
     """An instant time."""
 
@@ -121,17 +89,23 @@ class Sight:
 class MaintenancePlan:
     """Which services are due, and what they would do; None for those that are not. Prints as a list."""
 
+    resize: Due[Resize] | None = None
     compaction: Due[Compaction] | None = None
     clean: Due[CleanPlan] | None = None
     archive: ArchivePlan | None = None
 
     @property
     def due(self) -> tuple[str, ...]:
-        plans = {"compaction": self.compaction, "clean": self.clean, "archive": self.archive}
+        plans = {
+            "resize": self.resize,
+            "compaction": self.compaction,
+            "clean": self.clean,
+            "archive": self.archive,
+        }
         return tuple(name for name, plan in plans.items() if plan is not None)
 
     def __str__(self) -> str:
-        plans = (self.compaction, self.clean, self.archive)
+        plans = (self.resize, self.compaction, self.clean, self.archive)
         return "\n".join(str(plan) for plan in plans if plan is not None) or "nothing is due"
 
 
@@ -146,13 +120,17 @@ def look(store: Store, maintenance: Maintenance, *, clock: Clock | None = None) 
         files=files_of(state),
         held=load_held(state),
         around=look_around(state, clock=clock) if is_long else None,
+        resize=look_for_resize(store, maintenance.resize) if maintenance.resize is not None else None,
         now=clock.next_instant(),
     )
 
 
 def plan_maintenance(sight: Sight, maintenance: Maintenance) -> MaintenancePlan:
     """Say which services are due as the table is; what one of them does may make another one due."""
-    compaction, clean, archive = None, None, None
+    resize, compaction, clean, archive = None, None, None, None
+    if sight.resize is not None:
+        pending = tuple(pending_resizes(sight.state.store, sight.state.timeline))
+        resize = Due("resize", pending, sight.resize)
     if maintenance.compact is not None and sight.state.properties.table_type is TableType.MERGE_ON_READ:
         compaction = due_compaction(sight, maintenance.compact)
     if maintenance.clean is not None:
@@ -161,6 +139,7 @@ def plan_maintenance(sight: Sight, maintenance: Maintenance) -> MaintenancePlan:
         keep_min, keep_max = maintenance.archive
         archive = plan_archive(sight.state, sight.around, keep_min=keep_min, keep_max=keep_max)
     return MaintenancePlan(
+        resize=None if resize is None or resize.is_empty else resize,
         compaction=None if compaction is None or compaction.is_empty else compaction,
         clean=None if clean is None or clean.is_empty else clean,
         archive=None if archive is None or not archive.instants else archive,
@@ -275,6 +254,7 @@ class _Services:
         """Each does what is due of it and says so; an empty text if nothing is."""
         return {
             RECOVERY: self._recover,
+            "resize": self._resize,
             "compaction": self._compact,
             "clean": self._clean,
             "archive": self._archive,
@@ -293,6 +273,15 @@ class _Services:
         self._due()
         is_quiet = not (found.published or found.rolled_back or found.restored or found.swept)
         return "" if is_quiet else "; ".join(str(found).splitlines())
+
+    def _resize(self) -> str:
+        trigger = self._maintenance.resize
+        if trigger is None or self._due().resize is None:
+            return ""
+        self._plan = None
+        done = resize_table(self._store, trigger, rounds=1, tasks=self._tasks, clock=self._clock)
+        went, came = sum(one.replaced for one in done), sum(one.file_groups for one in done)
+        return f"{went:,} buckets became {came:,}" if done else ""
 
     def _compact(self) -> str:
         trigger = self._maintenance.compact

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bucketlake.config import TableType
+from bucketlake.config import BucketEngine, TableType
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.sql.tokens import Cursor, Token, place
 
@@ -37,6 +37,7 @@ class CreateTable:
     table_type: TableType = TableType.COPY_ON_WRITE
     buckets: int | None = None
     hash_fields: tuple[str, ...] = ()
+    engine: str = BucketEngine.SIMPLE
     partition_rules: str | None = None
     rule_type: str | None = None
     hive_style: bool = False
@@ -122,6 +123,7 @@ def parse_create(cursor: Cursor) -> CreateTable:
         table_type=made.table_type(),
         buckets=made.count("hoodie.bucket.index.num.buckets"),
         hash_fields=made.names("hoodie.bucket.index.hash.field"),
+        engine=made.text("hoodie.index.bucket.engine") or BucketEngine.SIMPLE,
         partition_rules=made.text("hoodie.bucket.index.partition.expressions"),
         rule_type=made.text("hoodie.bucket.index.partition.rule.type"),
         hive_style=made.flag("hoodie.datasource.write.hive_style_partitioning"),
@@ -301,7 +303,7 @@ _TYPES = {
     "MOR": TableType.MERGE_ON_READ,
     **{str(kind): kind for kind in TableType},
 }
-_SIMPLE_ENGINES = frozenset({"SIMPLE", "SIMPLE_HASHING"})
+_ENGINES = frozenset({*BucketEngine, "SIMPLE_HASHING"})
 
 
 class _Settings:
@@ -362,7 +364,7 @@ class _Settings:
         """Refuse an index, or an engine, that new tables cannot have."""
         for name, supported, words in (
             ("hoodie.index.type", frozenset({"BUCKET"}), "BUCKET"),
-            ("hoodie.index.bucket.engine", _SIMPLE_ENGINES, "SIMPLE"),
+            ("hoodie.index.bucket.engine", _ENGINES, ", ".join(sorted(_ENGINES))),
         ):
             value = self.text(name)
             if value is not None and value.upper() not in supported:

@@ -272,6 +272,7 @@ def _made(
         partition=wanted.partition,
         ordering=wanted.ordering,
         hash_fields=wanted.hash_fields,
+        engine=wanted.engine,
         table_type=wanted.table_type,
         hive_style=wanted.hive_style,
         url_encode=wanted.url_encode,

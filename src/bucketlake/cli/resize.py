@@ -1,0 +1,109 @@
+"""`bucketlake buckets resize | abort`: buckets of a hash ring split and merged. A dry run first."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, open_table
+from bucketlake.cli.buckets import buckets
+from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
+from bucketlake.services.resize import ROUNDS_MAX
+from bucketlake.services.resize_plan import FILE_BYTES, MERGE_THRESHOLD, ROUND_BYTES, SPLIT_THRESHOLD
+from bucketlake.table import ResizeArguments
+
+
+class PolicyWord(StrEnum):
+    MIDDLE = "middle"
+    EVEN = "even"
+
+
+@buckets.command()
+def resize(
+    table: TablePath,
+    file_bytes: Annotated[int, typer.Option(help="How large a base file should become.")] = FILE_BYTES,
+    split_threshold: Annotated[
+        float, typer.Option(metavar="X", help="Split buckets of more than X times that.")
+    ] = SPLIT_THRESHOLD,
+    merge_threshold: Annotated[
+        float, typer.Option(metavar="X", help="Merge neighbours of together at most X times that.")
+    ] = MERGE_THRESHOLD,
+    min_buckets: Annotated[int, typer.Option(help="Per partition, at least.")] = 1,
+    max_buckets: Annotated[int | None, typer.Option(help="Per partition, at most.")] = None,
+    partition: Annotated[
+        list[str] | None, typer.Option(help="Only this partition, by its path; may be repeated.")
+    ] = None,
+    policy: Annotated[
+        PolicyWord,
+        typer.Option(help="Split in the middle of the range, or where half of the keys are on each side."),
+    ] = PolicyWord.MIDDLE,
+    bytes_at_once: Annotated[int, typer.Option(help="What a round may rewrite.")] = ROUND_BYTES,
+    rounds: Annotated[int, typer.Option(help="At most so many, one after the other.")] = ROUNDS_MAX,
+    yes: Yes = False,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Split large buckets and merge small neighbours. Draws the rings before and after unless --yes.
+
+    For tables with consistent hashing. Writers and readers go on. Resizes that are pending are completed first.
+    """
+    found = open_table(table, storage).buckets
+    which: ResizeArguments = {
+        "file_bytes": file_bytes,
+        "split_threshold": split_threshold,
+        "merge_threshold": merge_threshold,
+        "min_buckets": min_buckets,
+        "partitions": partition or None,
+        "policy": policy.value,
+        "bytes_at_once": bytes_at_once,
+    }
+    if max_buckets is not None:
+        which["max_buckets"] = max_buckets
+    if not yes:
+        due = found.resize(dry_run=True, **which)
+        facts: dict[str, object] = {
+            "done": [],
+            "pending": list(due.pending),
+            "partitions": [
+                {
+                    "partition": one.partition,
+                    "before": len(one.ring.nodes),
+                    "after": len(one.after.nodes),
+                    "size_bytes": one.size_bytes,
+                }
+                for one in due.plan.partitions
+            ],
+            "left_alone": list(due.plan.left_alone),
+            "size_bytes": due.plan.size_bytes,
+        }
+        lines = [str(due), *([] if due.is_empty else [HINT])]
+        Screen(as_json).show(facts, Text("\n".join(lines)))
+        return
+    done = found.resize(session_if(spark), rounds=rounds, **which)
+    facts = {
+        "done": [one.instant for one in done.runs],
+        "replaced": sum(one.replaced for one in done.runs),
+        "file_groups": sum(one.file_groups for one in done.runs),
+        "size_bytes": sum(one.size_bytes for one in done.runs),
+    }
+    Screen(as_json).show(facts, Text(str(done)))
+
+
+@buckets.command()
+def abort(
+    table: TablePath,
+    instant: Annotated[str, typer.Argument(help="Of the resize, as the dry run of `resize` tells it.")],
+    yes: Yes = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Take a resize back that is not completed; what was written beside it stays."""
+    text = f"take back the resize of {instant}"
+    if yes:
+        done = open_table(table, storage).buckets.abort(instant)
+        text = str(done) if done is not None else f"the resize of {instant} was completed meanwhile"
+    Screen(as_json).show({"instant": instant, "done": yes}, Text(text if yes else f"{text}\n{HINT}"))
