@@ -19,8 +19,8 @@ from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.write import TableSpec, create
 from bucketlake.write.resizes import pending_resizes
-from stand_ins.orders_table import SCHEMA
-from stand_ins.table_machine import IS_SOAK, TALLY, TableMachine, Task
+from stand_ins.orders_table import SCHEMA, orders
+from stand_ins.table_machine import IS_SOAK, KEYS, TALLY, TableMachine, Task, upserted
 
 SPLIT = ResizeTrigger(file_bytes=100, split_threshold=1.0, merge_threshold=0.1, max_buckets=6, policy=evenly)
 MERGE = ResizeTrigger(min_buckets=1)
@@ -29,6 +29,9 @@ MERGE = ResizeTrigger(min_buckets=1)
 class RingMachine(TableMachine):
     @initialize(table_type=st.sampled_from(list(TableType)), virtual_logs=st.booleans())
     def create(self, table_type: TableType, virtual_logs: bool) -> None:
+        self.make(table_type, virtual_logs=virtual_logs)
+
+    def make(self, table_type: TableType, *, virtual_logs: bool) -> None:
         spec = TableSpec(
             name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), buckets=2,
             table_type=table_type, engine=BucketEngine.CONSISTENT_HASHING,
@@ -57,13 +60,31 @@ class RingMachine(TableMachine):
             self.start(slot, Task(end.__name__, lambda store: end(store, pending[-1])))
 
 
+class RingDuel(RingMachine):
+    """Writers and resizes only, on a table that has rows: so that they meet more often."""
+
+    overwrite = delete_partition = delete = serve = roll_back = restore = remember = None  # type: ignore[assignment]
+
+    @initialize(
+        table_type=st.sampled_from([TableType.MERGE_ON_READ] * 3 + [TableType.COPY_ON_WRITE]),
+        virtual_logs=st.booleans(),
+    )
+    def create(self, table_type: TableType, virtual_logs: bool) -> None:
+        self.make(table_type, virtual_logs=virtual_logs)
+        given = orders(range(KEYS), "loaded", 0)
+        rows = {key: (f"loaded {key}", 0) for key in range(KEYS)}
+        self.begin(0, "load", lambda table: table.upsert(given), upserted(rows))
+        self.finish(0)
+
+
 @pytest.mark.shows("C5", "C6", "C9", "X9")
-def test_a_table_is_a_dict_while_its_buckets_split_and_merge() -> None:
+@pytest.mark.parametrize("machine", [RingMachine, RingDuel])
+def test_a_table_is_a_dict_while_its_buckets_split_and_merge(machine: type[RingMachine]) -> None:
     TALLY.clear()
     run_state_machine_as_test(
-        RingMachine,
+        machine,
         settings=hypothesis.settings(
-            max_examples=hypothesis.settings.default.max_examples if IS_SOAK else 80,
+            max_examples=hypothesis.settings.default.max_examples if IS_SOAK else 60,
             stateful_step_count=40 if IS_SOAK else 24,
             phases=[Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if IS_SOAK else [])],
             suppress_health_check=list(HealthCheck),
