@@ -59,13 +59,16 @@ from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
 from bucketlake.services.clustering import due_clustering
 from bucketlake.services.maintenance import due_clean, due_compaction
 from bucketlake.services.rescale import (
+    BUDGET_BYTES,
     Rescale,
     Rescaled,
+    abort_rescale,
     committed_versions,
     look_for_rescale,
     new_rules,
     rescale_order,
     rescale_table,
+    resume_rescale,
     roll_back_rescale,
 )
 from bucketlake.services.resize import ROUNDS_MAX, abort_resize, look_for_resize, resize_table
@@ -667,14 +670,23 @@ class Buckets:
         rule_type: str = RULE_TYPE,
         dry_run: bool = True,
         progress: bool | None = None,
+        budget_bytes: int = BUDGET_BYTES,
     ) -> Rescale | Rescaled:
         """Give the table other rules, and write the partitions anew whose bucket count they change.
 
         `bucket_number` is for partitions that no rule catches; None keeps the present one. A simple-bucket table
         gets rules this way too. A dry run, which is the default, says what would be done. Writers need not stop.
+        A task holds rows up to `budget_bytes`, or those of one new bucket. If it is cut off: `resume`, or `abort`.
         """
         return self._change(
-            rules, spark, bucket_number, rule_type, dry_run=dry_run, progress=progress, adds=False
+            rules,
+            spark,
+            bucket_number,
+            rule_type,
+            dry_run=dry_run,
+            progress=progress,
+            budget_bytes=budget_bytes,
+            adds=False,
         )
 
     def add(
@@ -686,11 +698,27 @@ class Buckets:
         rule_type: str = RULE_TYPE,
         dry_run: bool = True,
         progress: bool | None = None,
+        budget_bytes: int = BUDGET_BYTES,
     ) -> Rescale | Rescaled:
         """Put rules before those that the table has; else as `overwrite`."""
         return self._change(
-            rules, spark, bucket_number, rule_type, dry_run=dry_run, progress=progress, adds=True
+            rules,
+            spark,
+            bucket_number,
+            rule_type,
+            dry_run=dry_run,
+            progress=progress,
+            budget_bytes=budget_bytes,
+            adds=True,
         )
+
+    def resume(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Rescaled:
+        """Go on with a rescale that was cut off. What it has written, and nobody has outdated since, is kept."""
+        return resume_rescale(self._table.store, tasks=_tasks(spark, progress))
+
+    def abort(self, *, dry_run: bool = False) -> RollbackOrder:
+        """Take back a rescale that was cut off. Returns what that deletes; a dry run does no more."""
+        return abort_rescale(self._table.store, dry_run=dry_run)
 
     def rollback(self, instant: str, *, dry_run: bool = True, with_newer: bool = False) -> RollbackOrder:
         """Take a rescale back, data and rules together. Returns what that deletes.
@@ -761,6 +789,7 @@ class Buckets:
         *,
         dry_run: bool,
         progress: bool | None,
+        budget_bytes: int,
         adds: bool,
     ) -> Rescale | Rescaled:
         store = self._table.store
@@ -769,7 +798,7 @@ class Buckets:
         )
         if dry_run:
             return look_for_rescale(store, rules)
-        return rescale_table(store, rules, tasks=_tasks(spark, progress))
+        return rescale_table(store, rules, tasks=_tasks(spark, progress), budget_bytes=budget_bytes)
 
 
 def _resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:

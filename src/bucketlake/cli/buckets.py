@@ -1,4 +1,7 @@
-"""`bucketlake buckets show | overwrite | add | rollback`: how many buckets partitions have. A dry run first."""
+"""`bucketlake buckets show | overwrite | add | resume | abort | rollback`: how many buckets partitions have.
+
+What changes something says first what it would do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from rich.text import Text
 
 from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
-from bucketlake.services.rescale import Rescale
+from bucketlake.services.rescale import BUDGET_BYTES, Rescale
+from bucketlake.services.rollback import RollbackOrder
 
 buckets = typer.Typer(help="Bucket counts by partition.", no_args_is_help=True)
 app.add_typer(buckets, name="buckets")
@@ -18,6 +22,9 @@ RulesText = Annotated[str, typer.Argument(metavar="RULES", help='Such as "2026-1
 Default = Annotated[
     int | None,
     typer.Option("--bucket-number", help="For partitions that no rule catches; keeps the present one."),
+]
+Budget = Annotated[
+    int, typer.Option("--budget", min=1, help="Megabytes of rows that a task holds at a time.")
 ]
 
 
@@ -38,6 +45,7 @@ def overwrite(
     table: TablePath,
     rules: RulesText,
     bucket_number: Default = None,
+    budget: Budget = BUDGET_BYTES >> 20,
     yes: Yes = False,
     spark: OnSpark = False,
     as_json: AsJson = False,
@@ -47,9 +55,15 @@ def overwrite(
     found = open_table(table, storage).buckets
     _show(found.overwrite(rules, bucket_number=bucket_number), as_json=as_json, yes=yes)
     if yes:
-        session = session_if(spark)
         _show(
-            found.overwrite(rules, spark=session, bucket_number=bucket_number, dry_run=False), as_json=as_json
+            found.overwrite(
+                rules,
+                spark=session_if(spark),
+                bucket_number=bucket_number,
+                dry_run=False,
+                budget_bytes=budget << 20,
+            ),
+            as_json=as_json,
         )
 
 
@@ -58,6 +72,7 @@ def add(
     table: TablePath,
     rules: RulesText,
     bucket_number: Default = None,
+    budget: Budget = BUDGET_BYTES >> 20,
     yes: Yes = False,
     spark: OnSpark = False,
     as_json: AsJson = False,
@@ -68,9 +83,30 @@ def add(
     _show(found.add(rules, bucket_number=bucket_number), as_json=as_json, yes=yes)
     if yes:
         _show(
-            found.add(rules, spark=session_if(spark), bucket_number=bucket_number, dry_run=False),
+            found.add(
+                rules,
+                spark=session_if(spark),
+                bucket_number=bucket_number,
+                dry_run=False,
+                budget_bytes=budget << 20,
+            ),
             as_json=as_json,
         )
+
+
+@buckets.command()
+def resume(
+    table: TablePath, spark: OnSpark = False, as_json: AsJson = False, storage: Storage = None
+) -> None:
+    """Go on with a rescale that was cut off."""
+    _show(open_table(table, storage).buckets.resume(spark=session_if(spark)), as_json=as_json)
+
+
+@buckets.command()
+def abort(table: TablePath, yes: Yes = False, as_json: AsJson = False, storage: Storage = None) -> None:
+    """Take back a rescale that was cut off. Says what it would do unless --yes."""
+    order = open_table(table, storage).buckets.abort(dry_run=not yes)
+    _show_order(order, as_json=as_json, yes=yes)
 
 
 @buckets.command()
@@ -86,7 +122,12 @@ def rollback(
 ) -> None:
     """Take a rescale back, data and rules together. Says what it would do unless --yes."""
     order = open_table(table, storage).buckets.rollback(instant, dry_run=not yes, with_newer=with_newer)
+    _show_order(order, as_json=as_json, yes=yes)
+
+
+def _show_order(order: RollbackOrder, *, as_json: bool, yes: bool) -> None:
     lines = [str(order), *([] if yes else [HINT])]
+    instant = order.instant.requested
     facts = {"instant": instant, "done": yes, "files": [file.path for file in order.files]}
     Screen(as_json).show(facts, Text("\n".join(lines)))
 
@@ -102,12 +143,17 @@ def _show(found: object, *, as_json: bool, yes: bool = True) -> None:
                     "partition": change.partition,
                     "before": change.before,
                     "after": change.after,
+                    "reason": change.reason,
+                    "base_rows": change.base_rows,
+                    "log_files": change.log_files,
                     "files": change.files,
                     "size_bytes": change.size_bytes,
                 }
                 for change in found.changes
             ],
             "unchanged": found.unchanged,
+            "base_rows": found.base_rows,
+            "size_bytes": found.size_bytes,
         }
         Screen(as_json).show(facts, Text(f"{found}\n{HINT}"))
         return

@@ -183,13 +183,18 @@ def plan_clean(
 def _earliest_kept(state: TableState, retain: Retention, now: str) -> Instant | None:
     """Return the oldest write that is kept; None if all are, or versions are counted instead."""
     completed = state.timeline.writes
+    # The last to complete count, not the last to begin: what a rescale that took hours has replaced was read until
+    # just now.
     if retain.commits is not None:
         if len(completed) <= retain.commits:
             return None
-        earliest = completed[-retain.commits]
+        last = sorted(completed, key=lambda i: (i.completed or "", i.requested))[-retain.commits :]
+        earliest = min(last)
     elif retain.hours is not None:
         since = shift_instant(now, -int(retain.hours * _HOUR_MS))
-        recent = [instant for instant in completed if instant.requested >= since]
+        recent = [
+            instant for instant in completed if max(instant.requested, instant.completed or "") >= since
+        ]
         if not recent:
             return None
         earliest = recent[0]

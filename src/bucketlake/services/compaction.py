@@ -435,10 +435,15 @@ class _Counted:
             yield batch
 
 
-def put_base_file(store: Store, path: str, data: bytes | Path, facts: FileFacts, *, instant: str) -> int:
-    """Put a base file of a service, its marker first; return its size. An earlier attempt's must have the same rows."""
+def put_base_file(
+    store: Store, path: str, data: bytes | Path, facts: FileFacts, *, instant: str, stale: str | None = None
+) -> int:
+    """Put a base file of a service, its marker first; return its size. An earlier attempt's must have the same rows.
+
+    `stale` is the version of a file of that name that this one is to replace.
+    """
     store.put(marker_path(instant, path, "CREATE"), b"")
-    if store.put_new(path, data):
+    if store.put_new(path, data) if stale is None else store.replace_if(path, data, stale):
         return data.stat().st_size if isinstance(data, Path) else len(data)
     found = read_file_facts(store, path)
     if (found.rows, found.key_hash_sum) != (facts.rows, facts.key_hash_sum):

@@ -6,20 +6,28 @@
 
 Who splits or merges buckets puts a function beside `keep_buckets`; its index is the one that holds after the change.
 All that follows is the same.
+
+A task holds rows up to its budget, and the rows of one new file group at least. What is more is left for another pass
+over the old ones: each pass writes as many of the new groups as there is room for.
+
+A file says in its footer what it was made of. So a task that was cut off is gone on with, and one whose old groups
+were written to meanwhile is done again, over the files of the first time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file
+from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS
-from bucketlake.errors import CorruptTableError, ProofError
+from bucketlake.errors import CommitConflictError, CorruptTableError, ProofError
 from bucketlake.index import Index
 from bucketlake.layout import TimelineView, parse_data_file
 from bucketlake.layout.file_slice import LogFile
@@ -40,6 +48,9 @@ from bucketlake.timeline import ClusteringSlice, WriteStat
 
 SORTED_KEY = "bucketlake.sorted_by"
 """Where a base file's footer keeps the columns that its rows are sorted by."""
+
+ORIGIN_KEY = "bucketlake.regrouped"
+"""Where a base file's footer says which files its rows are from, and how many rows those had for all new groups."""
 
 _OWNER = "_bucketlake_owner"
 _BATCH_ROWS = 1 << 16
@@ -95,6 +106,13 @@ class RegroupTask:
     """Of the files that are read."""
     blocks_of: TimelineView | None = None
     """Which log blocks are committed, where the names of their files do not tell."""
+    budget_bytes: int | None = None
+    """Rows to hold at a time, in bytes of Arrow's; those of one new group are held at least. None: all of them."""
+    stale: Mapping[str, str] = field(default_factory=dict)
+    """Path -> version of files that an earlier attempt left: replaced, unless they are from the same files."""
+    is_repeat: bool = False
+    """Whether somebody was at it before. Then a group without rows gets a file too: a late task of the first attempt
+    could still put one there."""
 
     def file_id(self, prefix: str) -> str:
         return new_file_id(prefix, partition=self.work.partition, instant=self.instant)
@@ -108,41 +126,144 @@ class RegroupTask:
     def paths(self) -> tuple[str, ...]:
         return tuple(self.path(prefix) for prefix in self.work.prefixes)
 
+    @property
+    def origin(self) -> str:
+        """Stands for the files that are read, and the groups they go to: the same for every attempt at the same."""
+        parts = [
+            [base_path(part), *log_paths(part)]
+            for part in sorted(self.work.slices, key=lambda part: part.file_id)
+        ]
+        text = json.dumps([self.work.partition, self.work.prefixes, parts])
+        return hashlib.sha256(text.encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
     """What a task did."""
 
     stats: tuple[WriteStat, ...]
-    """Of the new file groups that have rows; the others are not made."""
+    """Of the new file groups that have rows; the others are not made, unless it is a repeat."""
     rows: int
     key_hash_sum: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Path -> version of the files."""
 
 
 def regroup(task: RegroupTask) -> Regrouped:
     """Write the rows of some file groups into new ones. Rows keep the commit they are of; deleted ones go.
 
-    The rows of a task are in memory while they are sorted.
+    Files of an earlier attempt that are from the same files, and whole, stay as they are.
     """
-    rows = pa.Table.from_batches(_merged(task), task.schema).combine_chunks()
-    read = FileFacts.of_keys(rows.column(RECORD_KEY_COLUMN))
-    owners = _owners(task, rows)
-    order = _order(rows, owners, task.by)
-    stats = []
-    written, start = NO_ROWS, 0
-    for number, prefix in enumerate(task.work.prefixes):
-        count = int((owners == number).sum())
-        if count:
-            facts, size_bytes = _write(task, task.path(prefix), rows, order.slice(start, count))
-            stats.append(_stat(task, prefix, facts, size_bytes))
-            written, start = written + facts, start + count
+    kept = _kept(task) if task.is_repeat else None
+    if kept is not None:
+        return kept
+    prefixes = task.work.prefixes
+    stats: list[WriteStat] = []
+    read, written, first = NO_ROWS, NO_ROWS, 0
+    while first < len(prefixes):
+        held = _hold(task, first)
+        read = held.read if first == 0 else read
+        order, start = _order(held.rows, held.owners, task.by), 0
+        for number in range(first, held.end):
+            count = int((held.owners == number).sum())
+            if count or task.is_repeat:
+                stat, facts = _write(task, prefixes[number], held.rows, order.slice(start, count), read)
+                stats.append(stat)
+                written, start = written + facts, start + count
+        first = held.end
     if written != read:
         raise ProofError(
             f"{task.work.partition or 'the table'}: {read.rows} rows with the key sum {read.key_hash_sum} were read, "
             f"and {written.rows} with {written.key_hash_sum} written. Nothing was committed; this is a bug, please "
             f"report it."
         )
-    return Regrouped(tuple(stats), written.rows, written.key_hash_sum)
+    return _regrouped(task, stats, written)
+
+
+def _regrouped(task: RegroupTask, stats: Sequence[WriteStat], written: FileFacts) -> Regrouped:
+    versions = {stat.path: task.store.stat(stat.path).version for stat in stats}
+    return Regrouped(tuple(stats), written.rows, written.key_hash_sum, versions)
+
+
+def _kept(task: RegroupTask) -> Regrouped | None:
+    """Return what an earlier attempt at the same did, if the footers of its files prove that it is whole.
+
+    Groups that it left without a file, because they have no rows, get one now.
+    """
+    found: dict[str, FileFacts] = {}
+    total: FileFacts | None = None
+    for prefix, path in zip(task.work.prefixes, task.paths, strict=True):
+        try:
+            footer = read_footer(task.store, path).metadata
+        except FileNotFoundError:
+            continue
+        origin = json.loads(footer.get(ORIGIN_KEY, "{}"))
+        if origin.get("from") != task.origin:
+            return None
+        found[prefix] = FileFacts.of_footer(footer, path=path)
+        total = FileFacts(
+            rows=origin["rows"], key_hash_sum=origin["key_hash_sum"], min_key=None, max_key=None
+        )
+    written = sum(found.values(), start=NO_ROWS)
+    if total is None or (written.rows, written.key_hash_sum) != (total.rows, total.key_hash_sum):
+        return None
+    stats = []
+    for prefix in task.work.prefixes:
+        if prefix in found:
+            size_bytes = task.store.stat(task.path(prefix)).size_bytes
+            stats.append(_stat(task, prefix, found[prefix], size_bytes))
+        else:
+            nothing = pa.array([], pa.uint64())
+            stats.append(_write(task, prefix, task.schema.empty_table(), nothing, total)[0])
+    return _regrouped(task, stats, written)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Rows of some of the new groups."""
+
+    rows: pa.Table
+    owners: np.ndarray[tuple[int], np.dtype[np.int32]]
+    """The number of the new group of every row."""
+    end: int
+    """The first group that there was no room for."""
+    read: FileFacts
+    """What was read, for all groups, if it was the first pass."""
+
+
+def _hold(task: RegroupTask, first: int) -> _Held:
+    """Read the rows of the new groups from `first` on, as many groups as the budget allows."""
+    end, size, read = len(task.work.prefixes), 0, NO_ROWS
+    rows: list[pa.RecordBatch] = []
+    owners: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
+    for batch in _merged(task):
+        if first == 0:
+            read += FileFacts.of_keys(batch.column(RECORD_KEY_COLUMN))
+        of_batch = _owners(task, batch.column(RECORD_KEY_COLUMN))
+        rows.append(batch)
+        owners.append(of_batch)
+        rows[-1:], owners[-1:] = _within(rows[-1:], owners[-1:], first, end)
+        size += sum(part.nbytes for part in rows[-1:])
+        while task.budget_bytes is not None and size > task.budget_bytes and end - first > 1:
+            end = first + (end - first) // 2
+            rows, owners = _within(rows, owners, first, end)
+            size = sum(part.nbytes for part in rows)
+    held = pa.Table.from_batches(rows, task.schema).combine_chunks()
+    return _Held(held, np.concatenate([np.empty(0, np.int32), *owners]), end, read)
+
+
+def _within(
+    rows: Sequence[pa.RecordBatch],
+    owners: Sequence[np.ndarray[tuple[int], np.dtype[np.int32]]],
+    first: int,
+    end: int,
+) -> tuple[list[pa.RecordBatch], list[np.ndarray[tuple[int], np.dtype[np.int32]]]]:
+    """Keep the rows of the groups from `first` up to `end`."""
+    kept = [(part >= first) & (part < end) for part in owners]
+    return (
+        [part if here.all() else part.filter(pa.array(here)) for part, here in zip(rows, kept, strict=True)],
+        [part[here] for part, here in zip(owners, kept, strict=True)],
+    )
 
 
 def base_path(part: ClusteringSlice) -> str | None:
@@ -177,9 +298,8 @@ def _merged(task: RegroupTask) -> Iterator[pa.RecordBatch]:
         yield from merge_slice(batches, list(logs), task.rules, task.schema)
 
 
-def _owners(task: RegroupTask, rows: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Return the position of the new file group of every row."""
-    keys = rows.column(RECORD_KEY_COLUMN).combine_chunks()
+def _owners(task: RegroupTask, keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Return the number of the new file group of every key."""
     located = task.work.index.locate(task.work.partition, keys)
     of_prefix = pc.index_in(located.dictionary, value_set=pa.array(task.work.prefixes, pa.string()))
     owners = of_prefix.take(located.indices)
@@ -203,7 +323,11 @@ def _order(rows: pa.Table, owners: np.ndarray[tuple[int], np.dtype[np.int32]], b
     return pc.sort_indices(columns, sort_keys=[(name, "ascending") for name in (_OWNER, *names)])
 
 
-def _write(task: RegroupTask, path: str, rows: pa.Table, order: pa.Array) -> tuple[FileFacts, int]:
+def _write(
+    task: RegroupTask, prefix: str, rows: pa.Table, order: pa.Array, read: FileFacts
+) -> tuple[WriteStat, FileFacts]:
+    path = task.path(prefix)
+    origin = {"from": task.origin, "rows": read.rows, "key_hash_sum": read.key_hash_sum}
     with Spill() as spill:
         writer = BaseFileWriter(
             spill, task.schema, avro_schema=task.avro_schema, row_group_bytes=task.row_group_bytes
@@ -211,8 +335,23 @@ def _write(task: RegroupTask, path: str, rows: pa.Table, order: pa.Array) -> tup
         for start in range(0, len(order), _BATCH_ROWS):
             for batch in rows.take(order.slice(start, _BATCH_ROWS)).combine_chunks().to_batches():
                 writer.write(named_in(batch, split_path(path)[1]))
-        facts = writer.finish({SORTED_KEY: ",".join(task.by)})
-        return facts, put_base_file(task.store, path, spill.content, facts, instant=task.instant)
+        facts = writer.finish({SORTED_KEY: ",".join(task.by), ORIGIN_KEY: json.dumps(origin)})
+        size_bytes = put_base_file(
+            task.store, path, spill.content, facts, instant=task.instant, stale=task.stale.get(path)
+        )
+    if task.is_repeat:
+        _check_origin(task, path)
+    return _stat(task, prefix, facts, size_bytes), facts
+
+
+def _check_origin(task: RegroupTask, path: str) -> None:
+    """See that the file is ours, or another attempt's at the same: one from other files may have the same keys."""
+    origin = json.loads(read_footer(task.store, path).metadata.get(ORIGIN_KEY, "{}"))
+    if origin.get("from") != task.origin:
+        raise CommitConflictError(
+            f"{path} was written by somebody else meanwhile: two processes work on {task.instant}. Nothing of it is "
+            f"visible. Let one of them finish."
+        )
 
 
 def _stat(task: RegroupTask, prefix: str, facts: FileFacts, size_bytes: int) -> WriteStat:

@@ -1,32 +1,44 @@
 """Rescale: a table gets other bucket rules, and the partitions whose count they change are written anew.
 
-    plan_rescale     which partitions get another count: pure, prints
-    rescale_table    T.<…>.hashing_config; new file groups; T_C.replacecommit, which hides the old ones
-    rescale_order    what taking one back would do
+    plan_rescale      which partitions get another count: pure, prints
+    rescale_table     T.replacecommit.requested, with the plan; new file groups; T.hashing_config; T_C.replacecommit,
+                      which hides the old groups
+    resume_rescale    the same, from where it was cut off
+    abort_rescale     takes back what was done of it
+    rescale_order     what taking back a completed one would do
 
 A rescale is a write like others: begun, and then completed or aborted. Its version of the rules counts once its
-replacecommit is completed, and not before, so data and rules change in one step for every reader. What is left of one
-that was cut off is taken back by the next write, the version first: while the instant is pending nobody counts it.
+replacecommit is completed, and not before, so data and rules change in one step for every reader.
 
-Writers go on meanwhile. One that committed to a partition which is being rescaled is taken in: the rescale is aborted
-and run again on what there is then. One that began under the old rules, and commits after the rescale, finds that
-they changed, and is run again under the new ones.
+Writers go on meanwhile. What they commit to a partition that is being rescaled is taken in (`catch_up`), the last of it
+under the table's lock. One that began under the old rules, and commits after the rescale, finds that they changed,
+and is run again under the new ones.
 
-A partition is in memory while it is written anew.
+The plan is the rules: which files they concern is looked up in each round. It stands in the requested file, so it is
+there from the first moment, and goes with the instant whoever rolls that back, Hudi too. One that was cut off stays
+pending; our writers work on beside it and leave it alone (`recovery`), until it is resumed or aborted, or a day old.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from time import sleep
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from math import gcd
 
+from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.config import load_properties, update_properties
-from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConfigError, InstantError
+from bucketlake.errors import (
+    BucketlakeError,
+    CommitConflictError,
+    ConcurrentWriteError,
+    ConfigError,
+    ConflictError,
+    CorruptTableError,
+    InstantError,
+)
 from bucketlake.index import (
     CountRules,
     HashingConfig,
@@ -43,26 +55,51 @@ from bucketlake.layout import DataFile, FileSlice, slices_of
 from bucketlake.layout.names import split_path
 from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
+from bucketlake.services.catch_up import NOTHING_MOVED, Moved, catch_up, last_round, resumed
 from bucketlake.services.compaction import schema_text
 from bucketlake.services.held import Held, load_held
-from bucketlake.services.regroup import Regroup, Regrouped, RegroupTask, regroup
+from bucketlake.services.regroup import Regroup, RegroupTask
 from bucketlake.services.rollback import RollbackOrder, look_for_rollback, run_rollback
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, commit_metadata, files_of, load_state, table_schema, view_for
-from bucketlake.storage import Store
-from bucketlake.timeline import SCHEMA_KEY, Action, ClusteringSlice, CommitMetadata, Timeline
+from bucketlake.storage import Store, in_parallel
+from bucketlake.timeline import (
+    SCHEMA_KEY,
+    Action,
+    Clock,
+    ClusteringSlice,
+    CommitMetadata,
+    Instant,
+    State,
+    Timeline,
+    encode_requested_replace,
+    process_clock,
+    write_inflight,
+)
 from bucketlake.write import Operation
 from bucketlake.write.commit import PROOF_KEY
 from bucketlake.write.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY, writing_index
-from bucketlake.write.job import ATTEMPTS
+from bucketlake.write.heartbeat import stop_heartbeat, take_over
+from bucketlake.write.locks import table_lock
+from bucketlake.write.markers import marked_files
+from bucketlake.write.recovery import RESCALE_KEY, pending_rescales, recover, rescale_plan
 from bucketlake.write.state import is_non_blocking
-from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
+from bucketlake.write.transaction import (
+    Heartbeat,
+    Transaction,
+    abort,
+    begin,
+    complete_locked,
+    decided,
+    refresh,
+    tidy,
+)
 
 COUNT_BEFORE_KEY = "bucketlake.buckets.before"
 """Where the first rescale of a simple-bucket table keeps the count that all partitions had."""
 
-_MODULUS = 1 << 64
-_chance = random.Random(os.getpid())
+BUDGET_BYTES = 256 << 20
+"""Rows that a task holds at a time, as Arrow has them: a few tasks fit into the memory of a small machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +112,12 @@ class PartitionChange:
     reason: str
     """Which rule decides."""
     slices: tuple[FileSlice, ...]
+    base_rows: int | None = None
+    """Rows in the base files, if somebody has counted them: what logs change of that shows when they are merged."""
+
+    @property
+    def log_files(self) -> int:
+        return sum(len(part.log_files) for part in self.slices)
 
     @property
     def files(self) -> int:
@@ -100,19 +143,32 @@ class Rescale:
     def size_bytes(self) -> int:
         return sum(change.size_bytes for change in self.changes)
 
+    @property
+    def base_rows(self) -> int | None:
+        """Rows in the base files of all of them, if they were counted."""
+        counted = [change.base_rows for change in self.changes if change.base_rows is not None]
+        return sum(counted) if len(counted) == len(self.changes) else None
+
     def __str__(self) -> str:
         lines = [f"from {self.before}", f"to   {self.rules}"]
         lines += [
             f"  {change.partition or '(the table)'}: {change.before} -> {change.after} buckets, {change.reason}; "
-            f"{change.files:,} files, {change.size_bytes:,} bytes"
+            f"{_rows(change.base_rows, change.log_files)}{change.files:,} files, {change.size_bytes:,} bytes"
             for change in self.changes
         ]
         files = sum(change.files for change in self.changes)
+        logs = sum(change.log_files for change in self.changes)
         lines.append(
-            f"{len(self.changes):,} partitions to be written anew: {files:,} files, {self.size_bytes:,} bytes; "
-            f"{self.unchanged:,} stay as they are"
+            f"{len(self.changes):,} partitions to be written anew: {_rows(self.base_rows, logs)}{files:,} files, "
+            f"{self.size_bytes:,} bytes; {self.unchanged:,} stay as they are"
         )
         return "\n".join(lines)
+
+
+def _rows(base_rows: int | None, log_files: int) -> str:
+    if base_rows is None:
+        return ""
+    return f"{base_rows:,} rows{f' and what {log_files:,} logs change' if log_files else ''}, "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,28 +231,144 @@ def new_rules(
 
 
 def look_for_rescale(store: Store, rules: CountRules) -> Rescale:
-    """Read the table, and plan."""
+    """Read the table and plan; rows are counted by the footers of base files."""
     state = load_state(store)
     _check_engine(state)
-    return plan_rescale(state, files_of(state), writing_index(state), rules)
+    plan = plan_rescale(state, files_of(state), writing_index(state), rules)
+    bases = [
+        [part.base_file.path for part in change.slices if part.base_file is not None]
+        for change in plan.changes
+    ]
+    counts = in_parallel(
+        lambda path: read_footer(store, path).row_count, [path for paths in bases for path in paths], store
+    )
+    left = iter(counts)
+    changes = tuple(
+        replace(change, base_rows=sum(next(left) for _ in paths))
+        for change, paths in zip(plan.changes, bases, strict=True)
+    )
+    return replace(plan, changes=changes)
 
 
-def rescale_table(store: Store, rules: CountRules, *, tasks: Tasks = here) -> Rescaled:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistedPlan:
+    """What the requested file of a rescale says: all that it takes to go on with it."""
+
+    rule_type: str
+    expressions: str
+    default_count: int
+    version_before: str
+    """Of the rules that it takes the place of; empty if the table had none."""
+    budget_bytes: int
+
+    @property
+    def rules(self) -> CountRules:
+        return declare_rules(self.expressions, self.default_count, rule_type=self.rule_type)
+
+    def render(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str, *, path: str) -> PersistedPlan:
+        try:
+            fields = json.loads(text)
+            return cls(
+                rule_type=str(fields["rule_type"]),
+                expressions=str(fields["expressions"]),
+                default_count=int(fields["default_count"]),
+                version_before=str(fields["version_before"]),
+                budget_bytes=int(fields["budget_bytes"]),
+            )
+        except (ValueError, KeyError, TypeError) as fault:
+            raise CorruptTableError(
+                path=path,
+                found=f"text that is no plan of a rescale ({type(fault).__name__}: {fault})",
+                expected="rule_type, expressions, default_count, version_before, budget_bytes",
+                remedy="Take the rescale back: bucketlake buckets abort.",
+            ) from fault
+
+
+def rescale_table(
+    store: Store, rules: CountRules, *, tasks: Tasks = here, budget_bytes: int = BUDGET_BYTES
+) -> Rescaled:
     """Give a table new rules, and write the partitions anew whose counts they change.
 
-    Run again, on what there is then, if a writer was faster; a few times, then `CommitConflictError`.
+    A task holds rows up to `budget_bytes`, or those of one new bucket. What writers commit meanwhile is taken in.
+    If it is cut off, by whatever is no fault of the table, it stays pending: `resume_rescale`, or `abort_rescale`.
     """
-    for left in reversed(range(ATTEMPTS)):
-        try:
-            done = _rescale_once(store, rules, tasks)
-        except CommitConflictError:
-            if not left:
-                raise
-            sleep(_chance.uniform(0.0, 0.1 * 2 ** (ATTEMPTS - left)))
-            continue
-        _mark(store, rules)
-        return done
-    raise AssertionError("the last attempt returns or raises")
+    if budget_bytes < 1:
+        raise ConfigError(f"a rescale was given a budget of {budget_bytes} bytes; expected 1 at least.")
+    state = load_state(store)
+    _check_engine(state)
+    recover(store, state.properties)
+    state = load_state(store)
+    _refuse_second(state)
+    plan = PersistedPlan(
+        rule_type=rules.rule_type,
+        expressions=rules.expressions,
+        default_count=rules.default_count,
+        version_before=load_rules(store, state.timeline).version,
+        budget_bytes=budget_bytes,
+    )
+    body = encode_requested_replace({RESCALE_KEY: plan.render()})
+    transaction, state = begin(store, operation=Operation.INSERT_OVERWRITE, check=_check_engine, plan=body)
+    run = _Run(replace(transaction, counts=VersionedRules(transaction.instant, rules)), plan, tasks)
+    try:
+        _refuse_second(state, but=transaction.instant)
+        run.work(state)  # which may refuse, before anything is written
+    except BaseException:
+        abort(transaction)
+        raise
+    return run.finish(NOTHING_MOVED)
+
+
+def resume_rescale(store: Store, *, tasks: Tasks = here, clock: Clock | None = None) -> Rescaled:
+    """Go on with the rescale that was cut off; files of it that are whole, and not outdated, stay as they are.
+
+    `ConcurrentWriteError` if its process is alive; `InstantError` if there is none.
+    """
+    state = load_state(store)
+    _check_engine(state)
+    clock = clock or process_clock(state.properties.timeline_timezone)
+    recover(store, state.properties, clock=clock)
+    state = load_state(store)
+    pending, plan = _pending_plan(state)
+    if not take_over(store, pending.requested, now_ms=clock.now_ms()):
+        raise _under_way(pending)
+    if pending.state is State.REQUESTED:
+        write_inflight(store, state.properties, instant=pending.requested, action=pending.action)
+    transaction = Transaction(
+        store=store,
+        properties=state.properties,
+        instant=pending.requested,
+        action=pending.action,
+        operation=Operation.INSERT_OVERWRITE,
+        seen=frozenset(),
+        layout_version=plan.version_before,
+        counts=VersionedRules(pending.requested, plan.rules),
+    )
+    run = _Run(transaction, plan, tasks)
+    try:
+        # Somebody may have taken it back before our heartbeat was there, or changed the rules since it began.
+        _, state = refresh(transaction)
+        moved = resumed(store, marked_files(store, pending.requested) or (), run.work(state))
+    except BaseException:
+        stop_heartbeat(store, pending.requested)
+        raise
+    return run.finish(moved)
+
+
+def abort_rescale(store: Store, *, dry_run: bool = False, clock: Clock | None = None) -> RollbackOrder:
+    """Take back the rescale that was cut off; return what that deletes. `InstantError` if there is none."""
+    state = load_state(store)
+    _check_engine(state)
+    recover(store, state.properties, clock=clock)
+    state = load_state(store)
+    pending = _pending(state)
+    order = look_for_rollback(state, pending.requested, clock=clock)
+    if not dry_run:
+        run_rollback(order, store, clock=clock)
+    return order
 
 
 def committed_versions(store: Store, timeline: Timeline) -> tuple[HashingConfig, ...]:
@@ -264,6 +436,42 @@ def _newer(state: TableState, instant: str) -> list[str]:
     return sorted(other for other in rescales if other > instant)
 
 
+def _refuse_second(state: TableState, but: str | None = None) -> None:
+    """Refuse to begin a rescale beside another; of two that begin at once, the one of the earlier time goes on."""
+    for pending in pending_rescales(state.store, state.timeline):
+        if but is None or pending.requested < but:
+            raise ConcurrentWriteError(
+                f"the rescale of {pending.requested} is pending, and one at a time is all. Let it end, if its process "
+                f"is at work; if it was cut off, finish it (table.buckets.resume(), bucketlake buckets resume) or take "
+                f"it back (table.buckets.abort(), bucketlake buckets abort) first."
+            )
+
+
+def _pending(state: TableState) -> Instant:
+    found = pending_rescales(state.store, state.timeline)
+    if not found:
+        raise InstantError(
+            "no rescale of the table is pending: the last one was completed or taken back. See `bucketlake buckets "
+            "show`."
+        )
+    return found[0]
+
+
+def _pending_plan(state: TableState) -> tuple[Instant, PersistedPlan]:
+    pending = _pending(state)
+    text = rescale_plan(state.store, pending)
+    if text is None:
+        raise InstantError(f"the rescale of {pending.requested} was taken back just now.")
+    return pending, PersistedPlan.parse(text, path=pending.path)
+
+
+def _under_way(pending: Instant) -> ConcurrentWriteError:
+    return ConcurrentWriteError(
+        f"the rescale of {pending.requested} is under way: the heartbeat of its process is fresh. Wait for it to end; "
+        f"if the process is dead, it counts as such two minutes after its last beat: then resume or abort it."
+    )
+
+
 def _check_engine(state: TableState) -> None:
     writing_index(state)
     if is_non_blocking(state.properties):
@@ -273,35 +481,86 @@ def _check_engine(state: TableState) -> None:
         )
 
 
-def _rescale_once(store: Store, rules: CountRules, tasks: Tasks) -> Rescaled:
-    transaction, state = begin(store, operation=Operation.INSERT_OVERWRITE, check=_check_engine)
-    transaction = replace(transaction, counts=VersionedRules(transaction.instant, rules))
-    try:
-        with Heartbeat(transaction):
-            index = writing_index(state)
-            plan = plan_rescale(state, files_of(state), index, rules)
-            _refuse_held(plan, load_held(state))
-            config = HashingConfig(
-                expressions=rules.expressions,
-                default_count=rules.default_count,
-                rule_type=rules.rule_type,
-                instant=transaction.instant,
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A rescale under way: begun just now, or resumed."""
+
+    transaction: Transaction
+    plan: PersistedPlan
+    tasks: Tasks
+
+    def work(self, state: TableState) -> list[RegroupTask]:
+        """Return the tasks that the slices of now make; refuse those that another service has taken."""
+        index = writing_index(state)
+        plan = plan_rescale(state, files_of(state), index, self.plan.rules)
+        _refuse_held(plan, load_held(state))
+        return plan_tasks(
+            plan,
+            state,
+            index,
+            instant=self.transaction.instant,
+            budget_bytes=self.plan.budget_bytes,
+        )
+
+    def finish(self, moved: Moved) -> Rescaled:
+        """Move rows until nothing is left to move, and commit; or leave it to be resumed."""
+        transaction = self.transaction
+        try:
+            with Heartbeat(transaction):
+                moved = catch_up(transaction.store, self.work, moved, self.tasks)
+                with table_lock(transaction.store):
+                    current, state = refresh(transaction)
+                    moved = last_round(state, self.work, moved, self.tasks)
+                    # As late as can be: Hudi, if it rolls back a rescale that was cut off, does not know this file.
+                    write_config(transaction.store, _config(transaction.instant, self.plan))
+                    claim = complete_locked(current, _metadata(moved, state))
+                tidy(transaction, claim)
+                completed = claim.completed
+        except BaseException as fault:
+            completed = self._end(fault)
+        _mark(transaction.store, self.plan.rules)
+        return Rescaled(
+            instant=transaction.instant,
+            completed=completed,
+            partitions=tuple(sorted({task.work.partition for task, _ in moved.done.values()})),
+            rows=moved.rows,
+            size_bytes=sum(stat.size_bytes for stat in moved.stats),
+        )
+
+    def _end(self, fault: BaseException) -> str:
+        """Return the completion time if it was decided before the fault; else raise, and leave what can be resumed."""
+        transaction, completed, is_left = self.transaction, None, True
+        with suppress(Exception):  # the store may be what failed
+            completed = decided(transaction)
+            if completed is None and _is_final(fault):
+                # By a claim, not by `abort`: who took us for dead may be about to commit it.
+                recover(transaction.store, transaction.properties, given_up={transaction.instant})
+                is_left = False
+        if completed is not None:
+            tidy(transaction, None)
+            return completed
+        if is_left:
+            fault.add_note(
+                f"The rescale {transaction.instant} was cut off, and nothing of it is visible. Go on with it: "
+                f"table.buckets.resume(), bucketlake buckets resume; or take it back: table.buckets.abort(), "
+                f"bucketlake buckets abort."
             )
-            write_config(store, config)
-            done = tasks(regroup, _work(plan, state, transaction, index.hash_fields))
-            metadata = _metadata(plan, done, state)
-            completed = complete(transaction, metadata)
-    except BaseException:
-        decided = abort(transaction)
-        if decided is None:
-            raise
-        completed = decided
-    return Rescaled(
-        instant=transaction.instant,
-        completed=completed,
-        partitions=tuple(change.partition for change in plan.changes),
-        rows=sum(one.rows for one in done),
-        size_bytes=sum(stat.size_bytes for one in done for stat in one.stats),
+        raise fault
+
+
+def _is_final(fault: BaseException) -> bool:
+    """Tell whether it would fail again. A pending compaction can be run, a lock be had, a store come back."""
+    if isinstance(fault, ConflictError):
+        return isinstance(fault, CommitConflictError)
+    return isinstance(fault, BucketlakeError)
+
+
+def _config(instant: str, plan: PersistedPlan) -> HashingConfig:
+    return HashingConfig(
+        expressions=plan.expressions,
+        default_count=plan.default_count,
+        rule_type=plan.rule_type,
+        instant=instant,
     )
 
 
@@ -315,33 +574,63 @@ def _refuse_held(plan: Rescale, held: Held) -> None:
                 )
 
 
-def _work(
-    plan: Rescale, state: TableState, transaction: Transaction, hash_fields: tuple[str, ...]
+def plan_tasks(
+    plan: Rescale, state: TableState, index: Index, *, instant: str, budget_bytes: int
 ) -> list[RegroupTask]:
+    """Divide the work into tasks that have nothing to do with each other; `index` is that of now."""
     properties = state.properties
     schema = with_meta_columns(table_schema(state))
-    index = PartitionBuckets(plan.rules, hash_fields)
+    after = PartitionBuckets(plan.rules, index.hash_fields)
     merging = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )
+    avro_schema = arrow_to_avro(schema, table=properties.name)
     return [
         RegroupTask(
             store=state.store,
-            instant=transaction.instant,
+            instant=instant,
             work=Regroup(
                 partition=change.partition,
-                slices=tuple(map(_slice, change.slices)),
-                prefixes=tuple(f"{bucket:08d}" for bucket in range(change.after)),
-                index=index,
+                slices=tuple(map(_slice, slices)),
+                prefixes=tuple(f"{bucket:08d}" for bucket in buckets),
+                index=after,
             ),
             by=(),
             rules=merging,
             schema=schema,
-            avro_schema=arrow_to_avro(schema, table=properties.name),
+            avro_schema=avro_schema,
             row_group_bytes=ROW_GROUP_BYTES,
-            size_bytes=change.size_bytes,
+            size_bytes=sum(part.size_bytes for part in slices),
+            budget_bytes=budget_bytes,
         )
         for change in plan.changes
+        for slices, buckets in _linked(change, index)
+    ]
+
+
+def _linked(change: PartitionChange, index: Index) -> list[tuple[list[FileSlice], range]]:
+    """Group old and new buckets by what rows can pass between them.
+
+    A key of hash h is in h % before, and goes to h % after. What divides both divides all of it: old buckets that leave
+    the same remainder have their rows in new ones that leave it too, and in no others.
+    """
+    step = gcd(change.before, change.after)
+    by_remainder: dict[int, list[FileSlice]] = {}
+    seen: set[str] = set()
+    for part in change.slices:
+        prefix = index.prefix_of_file(part.partition, part.file_id)
+        if prefix is None or prefix in seen:
+            raise CorruptTableError(
+                path=part.partition or ".",
+                found=f"the file group {part.file_id}, "
+                + ("which is no bucket" if prefix is None else f"a second one of bucket {prefix}"),
+                expected=f"one file group for each of {change.before} buckets, by {index}",
+                remedy="`bucketlake fsck` tells what is in it. Read the partition, and write it anew with overwrite.",
+            )
+        seen.add(prefix)
+        by_remainder.setdefault(int(prefix) % step, []).append(part)
+    return [
+        (slices, range(remainder, change.after, step)) for remainder, slices in sorted(by_remainder.items())
     ]
 
 
@@ -354,12 +643,8 @@ def _slice(part: FileSlice) -> ClusteringSlice:
     )
 
 
-def _metadata(plan: Rescale, written: Iterable[Regrouped], state: TableState) -> CommitMetadata:
-    done = list(written)
-    sums = {
-        "rows": sum(one.rows for one in done),
-        "key_hash_sum": sum(one.key_hash_sum for one in done) % _MODULUS,
-    }
+def _metadata(moved: Moved, state: TableState) -> CommitMetadata:
+    sums = {"rows": moved.rows, "key_hash_sum": moved.key_hash_sum}
     extra = {
         SCHEMA_KEY: schema_text(state),
         PROOF_KEY: json.dumps(sums | {f"file_{name}": value for name, value in sums.items()}),
@@ -368,8 +653,8 @@ def _metadata(plan: Rescale, written: Iterable[Regrouped], state: TableState) ->
         extra[COUNT_BEFORE_KEY] = str(state.properties.bucket_count)
     return CommitMetadata(
         operation=str(Operation.INSERT_OVERWRITE),
-        write_stats=tuple(stat for one in done for stat in one.stats),
-        replaced={change.partition: tuple(part.file_id for part in change.slices) for change in plan.changes},
+        write_stats=moved.stats,
+        replaced=moved.replaced,
         extra=extra,
     )
 

@@ -38,7 +38,7 @@ from bucketlake.write.heartbeat import (
     stop_heartbeat,
 )
 from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import PLANNED, TRANSACTIONS, RolledBack, recover, roll_back_run
+from bucketlake.write.recovery import PLANNED, TRANSACTIONS, Recovery, RolledBack, recover, roll_back_run
 from bucketlake.write.rollback import Target, announce_rollback, built_on, latest_time, roll_back
 from bucketlake.write.writable import check_writable
 
@@ -159,7 +159,7 @@ def run_rollback(order: RollbackOrder, store: Store, *, clock: Clock | None = No
     clock = clock or process_clock(properties.timeline_timezone)
     if order.instant.action in TRANSACTIONS and not order.instant.is_completed:
         return _of_dead_writer(order, store, properties, clock)
-    refuse_the_living(recover(store, properties, clock=clock).alive)
+    refuse_others(recover(store, properties, clock=clock))
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         if order.instant not in state.timeline.instants:
@@ -186,6 +186,16 @@ def announced_time(store: Store, clock: Clock) -> Iterator[str]:
     with Heartbeat(_Beating(store, instant), is_another=True):
         yield instant
     stop_heartbeat(store, instant)
+
+
+def refuse_others(found: Recovery) -> None:
+    """Refuse to take anything back beside a write that is under way, or a rescale that somebody may resume."""
+    refuse_the_living(found.alive)
+    if found.resumable:
+        raise ConcurrentWriteError(
+            f"the rescale of {found.resumable[0].requested} was cut off, and is pending. Nothing can be taken back "
+            f"beside it. Finish it (bucketlake buckets resume) or take it back (bucketlake buckets abort) first."
+        )
 
 
 def refuse_the_living(alive: tuple[Instant, ...]) -> None:
@@ -223,7 +233,8 @@ def _of_commit(order: RollbackOrder, store: Store, properties: TableProperties, 
 def _of_dead_writer(
     order: RollbackOrder, store: Store, properties: TableProperties, clock: Clock
 ) -> RolledBack:
-    recovery = recover(store, properties, clock=clock)
+    # Who names a rescale that was cut off gives it up.
+    recovery = recover(store, properties, clock=clock, given_up={order.instant.requested})
     for done in recovery.rolled_back:
         if done.instant == order.instant.requested:
             return done

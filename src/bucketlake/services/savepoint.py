@@ -16,7 +16,7 @@ from bucketlake.config import TableType
 from bucketlake.errors import CommitConflictError, InstantError
 from bucketlake.layout import DataFile, slices_of
 from bucketlake.layout.names import path_in_partition
-from bucketlake.services.rollback import announced_time, refuse_the_living
+from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
 from bucketlake.state import TableState, check_as_of, files_of, load_state, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -201,7 +201,7 @@ def run_restore(order: RestoreOrder, store: Store, *, clock: Clock | None = None
     check_writable(state)
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
-    refuse_the_living(recover(store, properties, clock=clock).alive)
+    refuse_others(recover(store, properties, clock=clock))
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         if look_for_restore(state, order.savepoint).instants != order.instants:
@@ -252,6 +252,7 @@ def _write_to_protect(state: TableState, instant: str | None) -> str:
             f"{state.store.uri} has no completed write of {target} on its timeline, which is {writes[0]} to "
             f"{writes[-1]}. Choose one of those; an archived moment cannot be protected any more."
         )
+    _refuse_overlapped(state, target)
     if target in state.timeline.savepoints:
         raise InstantError(f"{target} has a savepoint already. Delete it first to change its comment.")
     archived = load_history(state.store, state.properties, since=target)
@@ -261,6 +262,22 @@ def _write_to_protect(state: TableState, instant: str | None) -> str:
         )
     check_as_of(state, target)
     return target
+
+
+def _refuse_overlapped(state: TableState, target: str) -> None:
+    """Refuse a write that a replacecommit was begun before and completed after, as a long rescale may be.
+
+    Who reads as of the write sees the replacement's files, and a restore to it takes that back: the savepoint would
+    keep the wrong files.
+    """
+    protected = next(i for i in state.timeline.writes if i.requested == target)
+    for other in state.timeline.completed(Action.REPLACE_COMMIT):
+        if other.requested < target and (other.completed or "") > (protected.completed or ""):
+            raise InstantError(
+                f"{target} cannot be protected: the {other.action} of {other.requested} was begun before it and "
+                f"completed after it, and its rows are in files that a restore would delete. Write to the table once "
+                f"more, and protect that."
+            )
 
 
 def _files_at(state: TableState, instant: str) -> dict[str, tuple[str, ...]]:

@@ -60,10 +60,13 @@ def encode_commit_metadata(metadata: CommitMetadata, *, action: Action) -> bytes
     return _container(_REPLACE_COMMIT, record | {"partitionToReplaceFileIds": replaced})
 
 
-def encode_requested_replace() -> bytes:
-    """Write the requested body of a replacecommit that is no clustering: a record that says nothing."""
+def encode_requested_replace(extra: Mapping[str, str] | None = None) -> bytes:
+    """Write the requested body of a replacecommit that is no clustering: it says nothing to Hudi.
+
+    `extra` is for who goes on with it.
+    """
     nothing = dict.fromkeys(("operationType", "clusteringPlan", "extraMetadata", "version"))
-    return _container(_REQUESTED_REPLACE, nothing)
+    return _container(_REQUESTED_REPLACE, nothing | {"extraMetadata": dict(extra) if extra else None})
 
 
 def encode_clustering_plan(plan: RequestedReplace, *, root: str) -> bytes:

@@ -115,6 +115,10 @@ class Clock:
         """Return the present, in milliseconds since the epoch."""
         return self._now_ms()
 
+    def instant_at(self, moment_ms: int) -> str:
+        """Return the instant time of a moment, in milliseconds since the epoch."""
+        return instant_time_of(moment_ms, self._timezone)
+
     def next_instant(self, *, after: str = "") -> str:
         """Return the present as an instant time, or the millisecond after `after` or after our last one."""
         with self._lock:

@@ -41,6 +41,18 @@ def beat_along(store: Store, instant: str) -> None:
         store.replace_if(path, b"", store.stat(path).version)
 
 
+def take_over(store: Store, instant: str, *, now_ms: int) -> bool:
+    """Beat for an instant whose process is dead; False if it is not, or somebody else was faster."""
+    if start_heartbeat(store, instant):
+        return True
+    path = heartbeat_path(instant)
+    try:
+        last = store.stat(path)
+        return not is_alive(last.modified_ms, now_ms=now_ms) and store.replace_if(path, b"", last.version)
+    except FileNotFoundError:
+        return False
+
+
 def stop_heartbeat(store: Store, instant: str) -> None:
     store.delete(heartbeat_path(instant))
 

@@ -2,6 +2,7 @@
 
     a claimed commit that is not published     published, with what stands in its inflight file
     a pending write without a heartbeat        rolled back, as Hudi does it
+    a rescale without a heartbeat              left alone for a day: it has a plan, and can be resumed or aborted
     a rollback that was cut off                finished, or withdrawn if what it was to take back was built upon
     a restore that was cut off                 finished
     markers of an instant that is gone         deleted after a while, with what late tasks wrote under them
@@ -27,6 +28,8 @@ from bucketlake.timeline import (
     load_history,
     load_timeline,
     process_clock,
+    read_requested_replace,
+    requested_path,
 )
 from bucketlake.write.claims import Outcome, list_claims
 from bucketlake.write.heartbeat import is_alive, list_heartbeats, stop_heartbeat
@@ -55,6 +58,7 @@ __all__ = [
     "completed_time",
     "is_settled",
     "latest_time",
+    "pending_rescales",
     "publish_claimed",
     "recover",
     "roll_back_run",
@@ -63,6 +67,13 @@ __all__ = [
 
 TRANSACTIONS = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 """Pending instants of these are writes that only their writer can finish."""
+
+RESCALE_KEY = "bucketlake.rescale"
+"""Where the requested file of a rescale keeps its plan."""
+
+RESCALE_KEPT_MS = 24 * 60 * 60 * 1000
+"""How long after its last sign of life a rescale that was cut off is left alone. While it is, nothing is archived
+beyond it."""
 
 _log = logging.getLogger("bucketlake.write")
 
@@ -80,6 +91,8 @@ class Recovery:
     """Instants, done or gone before, whose markers were still there."""
     alive: tuple[Instant, ...] = ()
     """Writes, rollbacks and restores under way, which were left alone."""
+    resumable: tuple[Instant, ...] = ()
+    """Rescales that were cut off, which were left alone too."""
 
     def __str__(self) -> str:
         lines = [f"completed the commit of {instant}" for instant in self.published]
@@ -87,11 +100,23 @@ class Recovery:
         lines += [f"completed the restore to {instant}" for instant in self.restored]
         lines += [f"deleted the markers of {instant}" for instant in self.swept]
         lines += [f"left alone the {instant.action} of {instant.requested}: alive" for instant in self.alive]
+        lines += [
+            f"left alone the rescale of {instant.requested}: resume or abort it" for instant in self.resumable
+        ]
         return "\n".join(lines) or "nothing to recover"
 
 
-def recover(store: Store, properties: TableProperties, *, clock: Clock | None = None) -> Recovery:
-    """Finish or take back what dead writers of a table left. Safe to run at any time, by several at once."""
+def recover(
+    store: Store,
+    properties: TableProperties,
+    *,
+    clock: Clock | None = None,
+    given_up: Collection[str] = (),
+) -> Recovery:
+    """Finish or take back what dead writers of a table left. Safe to run at any time, by several at once.
+
+    A rescale that can be resumed is left alone, unless its instant is among those `given_up`.
+    """
     assert properties.timeline_layout == 2, "tables of layout 1 are never written"
     clock = clock or process_clock(properties.timeline_timezone)
     # Markers before the timeline: an instant's markers come after its requested file, so one that has markers
@@ -112,6 +137,15 @@ def recover(store: Store, properties: TableProperties, *, clock: Clock | None = 
         # A writer that completed just now has no heartbeat either; it is no longer pending when we look again.
         timeline = load_timeline(store, properties)
     dead = {i.requested for i in pending} - {i.requested for i in alive}
+    resumable = tuple(
+        i
+        for i in pending_rescales(store, timeline)
+        if i.requested in dead
+        and i.requested not in given_up
+        and _is_fresh(i, heartbeats, marked, clock)
+        and not _is_undone(store, timeline, i)
+    )
+    dead -= {i.requested for i in resumable}
     # Hudi's rollbacks and restores have no heartbeat, dead or alive: what it takes back is not for us to guess.
     silent = {i.requested for i in pending if i.requested in heartbeats} & dead
     rolled_back = tuple(
@@ -131,11 +165,49 @@ def recover(store: Store, properties: TableProperties, *, clock: Clock | None = 
         if not is_alive(heartbeats[instant], now_ms=now_ms):
             stop_heartbeat(store, instant)
     found = Recovery(
-        published=published, rolled_back=rolled_back, restored=restored, swept=swept, alive=alive
+        published=published,
+        rolled_back=rolled_back,
+        restored=restored,
+        swept=swept,
+        alive=alive,
+        resumable=resumable,
     )
     if found.published or found.rolled_back or found.restored or found.swept:
         _log.info("%s: %s", store.uri, found)
     return found
+
+
+def pending_rescales(store: Store, timeline: Timeline) -> tuple[Instant, ...]:
+    """Find the rescales of ours that are neither completed nor taken back, dead or alive, oldest first."""
+    return tuple(i for i in timeline.pending(Action.REPLACE_COMMIT) if rescale_plan(store, i) is not None)
+
+
+def rescale_plan(store: Store, pending: Instant) -> str | None:
+    """Return what the requested file of a pending replacecommit says of a rescale, None if it is none of ours."""
+    try:
+        # Hudi may leave it empty: then it is none of ours.
+        if not store.read(requested_path(pending)):
+            return None
+        return read_requested_replace(store, pending).extra.get(RESCALE_KEY)
+    except FileNotFoundError:
+        return None  # taken back since the timeline was listed
+
+
+def _is_undone(store: Store, timeline: Timeline, instant: Instant) -> bool:
+    """Tell whether somebody has begun to take an instant back."""
+    if list_claims(store).rollback_of(instant.requested) is not None:
+        return True
+    plans = (plan_of(store, rollback) for rollback in timeline.pending(Action.ROLLBACK))
+    return any(plan is not None and plan.target == instant.requested for plan in plans)
+
+
+def _is_fresh(
+    instant: Instant, heartbeats: Mapping[str, int], marked: Mapping[str, int], clock: Clock
+) -> bool:
+    """Tell whether an instant, or the last sign of life under it, is younger than `RESCALE_KEPT_MS`."""
+    signs = [signs[instant.requested] for signs in (heartbeats, marked) if instant.requested in signs]
+    since = clock.now_ms() - RESCALE_KEPT_MS
+    return max(signs, default=0) > since or instant.requested > clock.instant_at(since)
 
 
 def _targets(

@@ -79,8 +79,12 @@ __all__ = [
     "begin",
     "check_writable",
     "complete",
+    "complete_locked",
+    "decided",
     "rebase",
+    "refresh",
     "refuse_live_writers",
+    "tidy",
 ]
 
 _log = logging.getLogger("bucketlake.write")
@@ -111,8 +115,11 @@ def begin(
     operation: Operation,
     check: Callable[[TableState], None] | None = None,
     clock: Clock | None = None,
+    plan: bytes | None = None,
 ) -> tuple[Transaction, TableState]:
     """Begin a write: return it, and the table as it is to be written on.
+
+    `plan` is what its requested file says, of a write that others can go on with.
 
     `check` may refuse the table by raising, before anything is written to it. Raises `ConcurrentWriteError` while
     somebody moves file groups. A `Heartbeat` must run from now until `complete` or `abort`: after two minutes
@@ -126,7 +133,7 @@ def begin(
         clock = process_clock(properties.timeline_timezone)
     recover(store, properties, clock=clock)
     action = action_of(operation, properties.table_type)
-    instant = _announce(store, properties, action, clock)
+    instant = _announce(store, properties, action, clock, plan)
     begun = Transaction(
         store=store,
         properties=properties,
@@ -170,6 +177,19 @@ def rebase(
     return replace(transaction, seen=_seen(state)), state, stale
 
 
+def refresh(transaction: Transaction) -> tuple[Transaction, TableState]:
+    """Take in all that others have completed: return the write as it builds on that, and the table.
+
+    For who compares the files it was made of with those there are now, and does not care who wrote them.
+    """
+    state = load_state(transaction.store)
+    _check(state, None)
+    _refuse_movers(state)
+    _refuse_gone(transaction, state.timeline)
+    _refuse_other_layout(transaction, state.timeline)
+    return replace(transaction, seen=_seen(state)), state
+
+
 def _seen(state: TableState) -> frozenset[str]:
     seen = {i.requested for i in state.timeline.completed()}
     # A compaction that was planned before may complete beside us: it leaves room for our log files.
@@ -183,22 +203,30 @@ def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock
     Raises `CommitConflictError` if another write was completed since this one began and touched the same file groups,
     or somebody has taken this one for dead; then, as after any other error, call `abort`.
     """
+    with table_lock(transaction.store):
+        claim = complete_locked(transaction, metadata, clock=clock)
+    tidy(transaction, claim)
+    return claim.completed
+
+
+def complete_locked(
+    transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None
+) -> Claim:
+    """Commit a write while holding the table's lock; `tidy` is to follow, without it."""
     clock = clock or process_clock(transaction.properties.timeline_timezone)
     body = encode_commit_metadata(metadata, action=transaction.action)
-    with table_lock(transaction.store):
-        _keep_partitions(transaction, metadata)
-        _store_body(transaction, body)
-        claim = _claim_commit(transaction, metadata, clock)
-        publish(
-            transaction.store,
-            transaction.properties,
-            instant=claim.instant,
-            action=claim.action,
-            completed=claim.completed,
-            body=body,
-        )
-    _tidy(transaction, claim)
-    return claim.completed
+    _keep_partitions(transaction, metadata)
+    _store_body(transaction, body)
+    claim = _claim_commit(transaction, metadata, clock)
+    publish(
+        transaction.store,
+        transaction.properties,
+        instant=claim.instant,
+        action=claim.action,
+        completed=claim.completed,
+        body=body,
+    )
+    return claim
 
 
 def abort(transaction: Transaction) -> str | None:
@@ -210,9 +238,9 @@ def abort(transaction: Transaction) -> str | None:
     its completion time returned.
     """
     store, properties, instant = transaction.store, transaction.properties, transaction.instant
-    completed = _decided(transaction)
+    completed = decided(transaction)
     if completed is not None:
-        _tidy(transaction, None)
+        tidy(transaction, None)
         return completed
     _delete_files(transaction)
     if transaction.counts.rules is not None:
@@ -246,9 +274,12 @@ def _keep_partitions(transaction: Transaction, metadata: CommitMetadata) -> None
         transaction.store.put_new(partition_metadata_path(partition), body)
 
 
-def _announce(store: Store, properties: TableProperties, action: Action, clock: Clock) -> str:
+def _announce(
+    store: Store, properties: TableProperties, action: Action, clock: Clock, plan: bytes | None
+) -> str:
     """Choose an instant later than everything on the timeline, and put its heartbeat and requested file there."""
-    body = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
+    nothing = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
+    body = nothing if plan is None else plan
     latest = latest_time(load_timeline(store, properties), list_claims(store))
     while True:
         instant = clock.next_instant(after=latest)
@@ -340,7 +371,8 @@ def _claim_commit(transaction: Transaction, metadata: CommitMetadata, clock: Clo
             raise _taken_for_dead(transaction)
         _refuse_conflicts(transaction, ours, timeline)
         _refuse_unknown_resizes(transaction, metadata, timeline)
-        if transaction.counts.rules is not None and partitions:
+        is_rescale = transaction.counts.version == transaction.instant
+        if transaction.counts.rules is not None and (partitions or is_rescale):
             record_counts(store, timeline, partitions, transaction.counts, instant=transaction.instant)
         claim = Claim(
             number=claims.next_number,
@@ -354,9 +386,7 @@ def _claim_commit(transaction: Transaction, metadata: CommitMetadata, clock: Clo
 
 
 def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timeline) -> None:
-    pending = {i.requested for i in timeline.pending(transaction.action)}
-    if transaction.instant not in pending:
-        raise _taken_for_dead(transaction)
+    _refuse_gone(transaction, timeline)
     _refuse_undone(transaction, timeline)
     conflict = _conflict(transaction, ours, timeline)
     if conflict is not None:
@@ -376,6 +406,11 @@ def _refuse_unknown_resizes(transaction: Transaction, metadata: CommitMetadata, 
     )
     if resize is not None:
         raise _overtaken(transaction, f"resize of {resize}")
+
+
+def _refuse_gone(transaction: Transaction, timeline: Timeline) -> None:
+    if all(i.requested != transaction.instant for i in timeline.pending(transaction.action)):
+        raise _taken_for_dead(transaction)
 
 
 def _conflict(transaction: Transaction, ours: Footprint, timeline: Timeline) -> Conflict | None:
@@ -408,6 +443,10 @@ def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:
             undone = set(read_rollback_metadata(transaction.store, rollback).rolled_back)
             if undone & transaction.seen:
                 raise _overtaken(transaction, f"rollback of {', '.join(sorted(undone))}")
+    _refuse_other_layout(transaction, timeline)
+
+
+def _refuse_other_layout(transaction: Transaction, timeline: Timeline) -> None:
     if _layout_of(transaction.properties) != _layout_of(load_properties(transaction.store)):
         raise _overtaken(transaction, "change of hoodie.properties")
     version = current_version(transaction.store, timeline)
@@ -430,7 +469,7 @@ def _layout_of(properties: TableProperties) -> tuple[object, ...]:
     )
 
 
-def _decided(transaction: Transaction) -> str | None:
+def decided(transaction: Transaction) -> str | None:
     """Return the completion time of a write whose commit was claimed, after seeing to it that it is published."""
     store, properties = transaction.store, transaction.properties
     claim = list_claims(store).newest
@@ -439,7 +478,7 @@ def _decided(transaction: Transaction) -> str | None:
     return completed_time(load_timeline(store, properties), transaction.instant)
 
 
-def _tidy(transaction: Transaction, claim: Claim | None) -> None:
+def tidy(transaction: Transaction, claim: Claim | None) -> None:
     """Remove what a committed write needs no more. It is committed, so nothing here may fail it."""
     try:
         delete_markers(transaction.store, transaction.instant)
