@@ -20,6 +20,7 @@ import pytest
 from bucketlake import Table
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
+from bucketlake.index import declare_rules, load_rules
 from bucketlake.layout.names import CLAIM_FOLDER
 from bucketlake.logfile import LogFormat
 from bucketlake.services import (
@@ -40,6 +41,7 @@ from bucketlake.services import (
     run_rollback,
     schedule_compaction,
 )
+from bucketlake.services.rescale import abort_rescale, rescale_table, resume_rescale, roll_back_rescale
 from bucketlake.state import files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
@@ -50,7 +52,7 @@ from bucketlake.write.adopt import adopt
 from bucketlake.write.fingerprint import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELDS, INDEX_TYPE, KEY_ENCODING
 from bucketlake.write.locks import table_lock
 from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
-from bucketlake.write.recovery import recover
+from bucketlake.write.recovery import pending_rescales, recover
 from stand_ins.aging import Bucket, age, copy_of
 from stand_ins.orders_table import SCHEMA, orders
 
@@ -74,6 +76,8 @@ class Look:
     plans: int = 0
     savepoints: int = 0
     settings: tuple[object, ...] = ()
+    rules: str = ""
+    """Of the bucket counts, as they count."""
 
 
 def look(store: Store) -> Look:
@@ -90,6 +94,7 @@ def look(store: Store) -> Look:
         plans=len(state.timeline.pending(Action.COMPACTION)),
         savepoints=len(list_savepoints(state)),
         settings=(properties.bucket_count, properties.metadata_partitions),
+        rules=str(load_rules(store, state.timeline).rules or ""),
     )
 
 
@@ -374,6 +379,77 @@ def _files_begin() -> int:
     return files[-1]
 
 
+@cache
+def with_rules(table_type: str) -> Bucket:
+    store = copy_of(written(table_type))
+    rescale_table(store, declare_rules("p0,2;p1,3", 2))
+    table_of(store).upsert(orders(range(4, 9), "r", 3))
+    return store
+
+
+@cache
+def rescaled(table_type: str) -> tuple[Bucket, str]:
+    store = copy_of(with_rules(table_type))
+    return store, rescale_table(store, NEW_RULES).instant
+
+
+@cache
+def half_rescaled() -> Bucket:
+    """A rescale that was cut off after one of its tasks; somebody has written since."""
+    store = copy_of(with_rules("cow"))
+
+    def failing(function, items):  # type: ignore[no-untyped-def] # a parallel map
+        function(items[0])
+        raise InjectedError("the driver died")
+
+    with pytest.raises(InjectedError):
+        rescale_table(store, NEW_RULES, tasks=failing)
+    table_of(store).upsert(orders([0, 1], "w", 4))
+    return store
+
+
+NEW_RULES = declare_rules("p0,4;p1,1", 2)
+
+
+def rescale_cases() -> Iterator[Case]:
+    """What is cut off of a rescale stays pending, for who goes on with it; what is taken back of one does not."""
+
+    def rescale(store: Store) -> None:
+        if pending_rescales(store, load_state(store).timeline):
+            resume_rescale(store)
+        else:
+            rescale_table(store, NEW_RULES)
+
+    pending = (Action.REPLACE_COMMIT,)
+    for table_type in TABLE_TYPES:
+        make = partial(lambda kind: copy_of(with_rules(kind)), table_type)
+        yield Case(name=f"rescale {table_type}", make=make, act=rescale, leaves=pending)
+
+        def roll_back(store: Store, table_type: str = table_type) -> None:
+            roll_back_rescale(store, rescaled(table_type)[1])
+
+        make = partial(lambda kind: copy_of(rescaled(kind)[0]), table_type)
+        yield Case(name=f"rollback of a rescale {table_type}", make=make, act=roll_back, replaces=True)
+
+    def is_pending(store: Store) -> int:
+        return len(pending_rescales(store, load_state(store).timeline))
+
+    yield Case(
+        name="resume of a rescale",
+        make=lambda: aged_copy(half_rescaled()),
+        act=resume_rescale,
+        done=is_pending,
+        leaves=pending,
+    )
+    yield Case(
+        name="abort of a rescale",
+        make=lambda: aged_copy(half_rescaled()),
+        act=abort_rescale,
+        done=is_pending,
+        leaves=pending,
+    )
+
+
 def recovery_cases() -> Iterator[Case]:
     def act(store: Store) -> None:
         recover(store, load_properties(store))
@@ -392,6 +468,7 @@ CASES = [
     *writes(),
     *service_cases(),
     *way_back_cases(),
+    *rescale_cases(),
     *recovery_cases(),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "-") for case in CASES])
@@ -468,7 +545,7 @@ def check_aftermath(case: Case, store: Bucket, before: Look, after: Look, *, is_
     recover_twice(store)
     now = look(store)
     assert now in ((after,) if is_acknowledged or case.is_recovery else (before, after))
-    if now.rows is not None and now.settings[0] is not None:
+    if now.rows is not None and (now.settings[0] is not None or now.rules):
         check_invariants(Table(store, load_properties(store)))
         check_nothing_is_left(case, store)
 

@@ -352,8 +352,12 @@ def resume_rescale(store: Store, *, tasks: Tasks = here, clock: Clock | None = N
         # Somebody may have taken it back before our heartbeat was there, or changed the rules since it began.
         _, state = refresh(transaction)
         moved = resumed(store, marked_files(store, pending.requested) or (), run.work(state))
-    except BaseException:
+    except BaseException as fault:
         stop_heartbeat(store, pending.requested)
+        if isinstance(fault, CommitConflictError):
+            fault.add_note(
+                "It cannot be resumed. Take it back: table.buckets.abort(), bucketlake buckets abort."
+            )
         raise
     return run.finish(moved)
 
