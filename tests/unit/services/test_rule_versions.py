@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bucketlake.index import ConfigVersions, current_version, list_versions
+from bucketlake import Table
+from bucketlake.index import ConfigVersions, current_version, declare_rules, list_versions
 from bucketlake.layout.names import hashing_config_path
-from bucketlake.services.archive import archive_table
+from bucketlake.services import Retention, archive_table, clean_table
+from bucketlake.services.rescale import rescale_table
 from bucketlake.services.rule_versions import VersionsPlan, plan_versions
 from bucketlake.state import load_state
 from bucketlake.testing.invariants import check_invariants
@@ -65,4 +67,47 @@ def test_archiving_keeps_three_versions_and_reads_of_the_past() -> None:
     assert [v.expressions for v in table.buckets.show_config()] == [f"p0,{count}" for _, count in moments]
     assert rows_of(table) == before
     table.upsert(orders(range(20), "later", 99))
+    check_invariants(table)
+
+
+@pytest.mark.shows("P4")
+@pytest.mark.parametrize("is_archived", [False, True])
+@pytest.mark.parametrize("after", ["nothing", "pending", "rolled back, with its file left"])
+def test_the_version_of_the_last_rescale_that_was_completed_counts(after: str, is_archived: bool) -> None:
+    """Whether it is on the active timeline or archived, and whatever came after it and did not complete."""
+    table = orders_table(f"memory://loading-{after[:4]}-{is_archived}")
+    table.upsert(orders(range(20), "first", 1))
+    table.buckets.overwrite("p0,3", dry_run=False)
+    last = table.buckets.overwrite("p0,4", dry_run=False).instant
+    if is_archived:
+        for number in range(4):
+            table.upsert(orders(range(20), "more", 2 + number))
+            clean_table(table.store, retain=Retention(commits=1))
+            archive_table(table.store, keep_min=1, keep_max=2)
+        assert (load_state(table.store).timeline.start or "") > last
+    later = {"instant": ""}
+
+    def dying(function, items):  # type: ignore[no-untyped-def] # a parallel map
+        (later["instant"],) = {item.instant for item in items}
+        raise KeyboardInterrupt
+
+    if after != "nothing":
+        with pytest.raises(KeyboardInterrupt):
+            rescale_table(table.store, declare_rules("p0,5", 2), tasks=dying)
+        config = table.store.read(hashing_config_path(last))
+        if after != "pending":
+            table.buckets.abort()
+        table.store.put(hashing_config_path(later["instant"]), config.replace(b"p0,4", b"p0,5"))
+    state = load_state(table.store)
+    assert current_version(table.store, state.timeline) == last
+    assert {p.partition: p.buckets for p in Table.open(table.store.uri).layout().partitions}["p0"] == 4
+    table.upsert(orders(range(30), "next", 9))
+    assert len(rows_of(table)) == 30
+    for number in range(3):  # what was never committed must be gone before the timeline's start passes it
+        table.upsert(orders(range(20), "end", 10 + number))
+        clean_table(table.store, retain=Retention(commits=1))
+        archive_table(table.store, keep_min=1, keep_max=2)
+        state = load_state(table.store)
+        assert current_version(table.store, state.timeline) == last
+    assert len(rows_of(table)) == 30
     check_invariants(table)
