@@ -163,14 +163,11 @@ def regroup(task: RegroupTask) -> Regrouped:
     while first < len(prefixes):
         held = _hold(task, first)
         read = held.read if first == 0 else read
-        order, start = _order(held.rows, held.owners, task.by), 0
-        for number in range(first, held.end):
-            count = int((held.owners == number).sum())
-            if count or task.is_repeat:
-                stat, facts = _write(task, prefixes[number], held.rows, order.slice(start, count), read)
-                stats.append(stat)
-                written, start = written + facts, start + count
+        for stat, facts in _write_held(task, held, first, read):
+            stats.append(stat)
+            written += facts
         first = held.end
+        del held  # before the next are read
     if written != read:
         raise ProofError(
             f"{task.work.partition or 'the table'}: {read.rows} rows with the key sum {read.key_hash_sum} were read, "
@@ -178,6 +175,17 @@ def regroup(task: RegroupTask) -> Regrouped:
             f"report it."
         )
     return _regrouped(task, stats, written)
+
+
+def _write_held(
+    task: RegroupTask, held: _Held, first: int, read: FileFacts
+) -> Iterator[tuple[WriteStat, FileFacts]]:
+    order, start = _order(held.rows, held.owners, task.by), 0
+    for number in range(first, held.end):
+        count = int((held.owners == number).sum())
+        if count or task.is_repeat:
+            yield _write(task, task.work.prefixes[number], held.rows, order.slice(start, count), read)
+        start += count
 
 
 def _regrouped(task: RegroupTask, stats: Sequence[WriteStat], written: FileFacts) -> Regrouped:

@@ -22,7 +22,7 @@ pending; our writers work on beside it and leave it alone (`recovery`), until it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import gcd
@@ -44,6 +44,7 @@ from bucketlake.index import (
     HashingConfig,
     Index,
     PartitionBuckets,
+    SimpleBuckets,
     VersionedRules,
     declare_rules,
     list_versions,
@@ -79,7 +80,7 @@ from bucketlake.timeline import (
 from bucketlake.write import Operation
 from bucketlake.write.commit import PROOF_KEY
 from bucketlake.write.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY, writing_index
-from bucketlake.write.heartbeat import stop_heartbeat, take_over
+from bucketlake.write.heartbeat import take_over
 from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import marked_files
 from bucketlake.write.recovery import RESCALE_KEY, pending_rescales, recover, rescale_plan
@@ -313,13 +314,12 @@ def rescale_table(
     body = encode_requested_replace({RESCALE_KEY: plan.render()})
     transaction, state = begin(store, operation=Operation.INSERT_OVERWRITE, check=_check_engine, plan=body)
     run = _Run(replace(transaction, counts=VersionedRules(transaction.instant, rules)), plan, tasks)
-    try:
+
+    def start() -> Moved:
         _refuse_second(state, but=transaction.instant)
-        run.work(state)  # which may refuse, before anything is written
-    except BaseException:
-        abort(transaction)
-        raise
-    return run.finish(NOTHING_MOVED)
+        return NOTHING_MOVED
+
+    return run.finish(start)
 
 
 def resume_rescale(store: Store, *, tasks: Tasks = here, clock: Clock | None = None) -> Rescaled:
@@ -348,18 +348,13 @@ def resume_rescale(store: Store, *, tasks: Tasks = here, clock: Clock | None = N
         counts=VersionedRules(pending.requested, plan.rules),
     )
     run = _Run(transaction, plan, tasks)
-    try:
+
+    def start() -> Moved:
         # Somebody may have taken it back before our heartbeat was there, or changed the rules since it began.
         _, state = refresh(transaction)
-        moved = resumed(store, marked_files(store, pending.requested) or (), run.work(state))
-    except BaseException as fault:
-        stop_heartbeat(store, pending.requested)
-        if isinstance(fault, CommitConflictError):
-            fault.add_note(
-                "It cannot be resumed. Take it back: table.buckets.abort(), bucketlake buckets abort."
-            )
-        raise
-    return run.finish(moved)
+        return resumed(store, marked_files(store, pending.requested) or (), run.work(state))
+
+    return run.finish(start)
 
 
 def abort_rescale(store: Store, *, dry_run: bool = False, clock: Clock | None = None) -> RollbackOrder:
@@ -477,7 +472,12 @@ def _under_way(pending: Instant) -> ConcurrentWriteError:
 
 
 def _check_engine(state: TableState) -> None:
-    writing_index(state)
+    index = writing_index(state)
+    if not isinstance(index, SimpleBuckets | PartitionBuckets):
+        raise ConfigError(
+            f"{state.store.uri} has {index}, and bucket rules are for tables whose keys are spread by a count. Make a "
+            f"table with such buckets and copy the rows."
+        )
     if is_non_blocking(state.properties):
         raise ConfigError(
             f"{state.store.uri} is non-blocking: the ids of its file groups are fixed, and a rescale gives them new "
@@ -506,12 +506,12 @@ class _Run:
             budget_bytes=self.plan.budget_bytes,
         )
 
-    def finish(self, moved: Moved) -> Rescaled:
+    def finish(self, start: Callable[[], Moved]) -> Rescaled:
         """Move rows until nothing is left to move, and commit; or leave it to be resumed."""
-        transaction = self.transaction
+        transaction, moved = self.transaction, NOTHING_MOVED
         try:
             with Heartbeat(transaction):
-                moved = catch_up(transaction.store, self.work, moved, self.tasks)
+                moved = catch_up(transaction.store, self.work, start(), self.tasks)
                 with table_lock(transaction.store):
                     current, state = refresh(transaction)
                     moved = last_round(state, self.work, moved, self.tasks)
@@ -540,6 +540,9 @@ class _Run:
                 # By a claim, not by `abort`: who took us for dead may be about to commit it.
                 recover(transaction.store, transaction.properties, given_up={transaction.instant})
                 is_left = False
+            elif completed is None and isinstance(fault, BucketlakeError) and not self._has_written():
+                abort(transaction)
+                is_left = False
         if completed is not None:
             tidy(transaction, None)
             return completed
@@ -550,6 +553,9 @@ class _Run:
                 f"bucketlake buckets abort."
             )
         raise fault
+
+    def _has_written(self) -> bool:
+        return marked_files(self.transaction.store, self.transaction.instant) is not None
 
 
 def _is_final(fault: BaseException) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -11,7 +13,13 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
-from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConfigError, InstantError
+from bucketlake.errors import (
+    CommitConflictError,
+    ConcurrentWriteError,
+    ConfigError,
+    InstantError,
+    UnsupportedError,
+)
 from bucketlake.index import declare_rules, list_versions
 from bucketlake.services import plan_compaction, schedule_compaction
 from bucketlake.services.held import load_held
@@ -243,3 +251,41 @@ def test_what_cannot_be_rescaled_is_refused_and_left_as_it_was() -> None:
         table.buckets.overwrite("d,7", dry_run=False)
     assert not table.store.list(".hoodie/.temp", recursive=True).files
     assert counts(table) == {"d0": 2, "d1": 3, "d2": 2}
+
+
+@pytest.mark.shows("P5")
+def test_a_table_of_another_engine_is_refused(golden_table: Callable[[str], Path], tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    shutil.copytree(golden_table("mor_consistent_0_before"), path)
+    before = sorted(file for file in path.rglob("*"))
+    for act in (
+        lambda buckets: buckets.overwrite("d,3"),
+        lambda buckets: buckets.overwrite("d,3", bucket_number=2, dry_run=False),
+        lambda buckets: buckets.add("d,3", bucket_number=2, dry_run=False),
+        lambda buckets: buckets.resume(),
+        lambda buckets: buckets.abort(),
+    ):
+        with pytest.raises((ConfigError, UnsupportedError)):
+            act(Table.open(path).buckets)
+    assert sorted(file for file in path.rglob("*")) == before
+
+
+@pytest.mark.shows("P12")
+def test_an_unknown_rule_type_is_refused_by_name() -> None:
+    table = a_table("memory://rescale-unknown-type")
+    before = [file.path for file in table.store.list("", recursive=True).files]
+    for dry_run in (True, False):
+        with pytest.raises((ConfigError, UnsupportedError), match="range"):
+            table.buckets.overwrite("a,3", rule_type="range", dry_run=dry_run)
+    assert [file.path for file in table.store.list("", recursive=True).files] == before
+
+
+@pytest.mark.shows("P7")
+def test_a_write_that_is_no_rescale_is_not_rolled_back_as_one() -> None:
+    table = a_table("memory://rescale-none")
+    table.overwrite(rows_of(3, ts=5))
+    writes = [instant.requested for instant in load_state(table.store).timeline.writes]
+    for instant in writes:
+        with pytest.raises(InstantError, match="no completed rescale; found none"):
+            table.buckets.rollback(instant, dry_run=False)
+    assert [instant.requested for instant in load_state(table.store).timeline.writes] == writes
