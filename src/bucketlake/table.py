@@ -716,10 +716,6 @@ class Buckets:
         """Go on with a rescale that was cut off. What it has written, and nobody has outdated since, is kept."""
         return resume_rescale(self._table.store, tasks=_tasks(spark, progress))
 
-    def abort(self, *, dry_run: bool = False) -> RollbackOrder:
-        """Take back a rescale that was cut off. Returns what that deletes; a dry run does no more."""
-        return abort_rescale(self._table.store, dry_run=dry_run)
-
     def rollback(self, instant: str, *, dry_run: bool = True, with_newer: bool = False) -> RollbackOrder:
         """Take a rescale back, data and rules together. Returns what that deletes.
 
@@ -773,11 +769,22 @@ class Buckets:
             return Due("resize", pending, look_for_resize(store, wanted, tasks=tasks))
         return Done(resize_table(store, wanted, rounds=rounds, tasks=tasks))
 
-    def abort(self, instant: str) -> RolledBack | None:
-        """Take a resize back that is not completed; None if it was completed meanwhile.
+    @overload
+    def abort(self, instant: None = ..., *, dry_run: bool = ...) -> RollbackOrder: ...
 
-        What was written beside it stays. Nobody may be running it.
+    @overload
+    def abort(self, instant: str) -> RolledBack | None: ...
+
+    def abort(
+        self, instant: str | None = None, *, dry_run: bool = False
+    ) -> RollbackOrder | RolledBack | None:
+        """Take back a rescale that was cut off, or the resize of an instant that is not completed.
+
+        Of a rescale, returns what that deletes; a dry run does no more. Of a resize, None if it was completed
+        meanwhile. What was written beside either stays. Nobody may be running it.
         """
+        if instant is None:
+            return abort_rescale(self._table.store, dry_run=dry_run)
         return abort_resize(self._table.store, instant)
 
     def _change(

@@ -1,4 +1,4 @@
-"""`bucketlake buckets show | overwrite | add | resume | abort | rollback`: how many buckets partitions have.
+"""`bucketlake buckets show | overwrite | add | resume | rollback`: how many buckets partitions have.
 
 What changes something says first what it would do.
 """
@@ -103,13 +103,6 @@ def resume(
 
 
 @buckets.command()
-def abort(table: TablePath, yes: Yes = False, as_json: AsJson = False, storage: Storage = None) -> None:
-    """Take back a rescale that was cut off. Says what it would do unless --yes."""
-    order = open_table(table, storage).buckets.abort(dry_run=not yes)
-    _show_order(order, as_json=as_json, yes=yes)
-
-
-@buckets.command()
 def rollback(
     table: TablePath,
     instant: Annotated[str, typer.Argument(help="Of the rescale, as `buckets show` tells it.")],
@@ -122,10 +115,10 @@ def rollback(
 ) -> None:
     """Take a rescale back, data and rules together. Says what it would do unless --yes."""
     order = open_table(table, storage).buckets.rollback(instant, dry_run=not yes, with_newer=with_newer)
-    _show_order(order, as_json=as_json, yes=yes)
+    show_order(order, as_json=as_json, yes=yes)
 
 
-def _show_order(order: RollbackOrder, *, as_json: bool, yes: bool) -> None:
+def show_order(order: RollbackOrder, *, as_json: bool, yes: bool) -> None:
     lines = [str(order), *([] if yes else [HINT])]
     instant = order.instant.requested
     facts = {"instant": instant, "done": yes, "files": [file.path for file in order.files]}

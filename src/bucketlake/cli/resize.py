@@ -1,4 +1,4 @@
-"""`bucketlake buckets resize | abort`: buckets of a hash ring split and merged. A dry run first."""
+"""`bucketlake buckets resize | abort`: buckets of a hash ring split and merged; what is not completed taken back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, open_table
-from bucketlake.cli.buckets import buckets
+from bucketlake.cli.buckets import buckets, show_order
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 from bucketlake.services.resize import ROUNDS_MAX
 from bucketlake.services.resize_plan import FILE_BYTES, MERGE_THRESHOLD, ROUND_BYTES, SPLIT_THRESHOLD
@@ -96,12 +96,19 @@ def resize(
 @buckets.command()
 def abort(
     table: TablePath,
-    instant: Annotated[str, typer.Argument(help="Of the resize, as the dry run of `resize` tells it.")],
+    instant: Annotated[
+        str | None,
+        typer.Argument(help="Of a resize, as the dry run of `resize` tells it. Without: the rescale."),
+    ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Take a resize back that is not completed; what was written beside it stays."""
+    """Take back a rescale that was cut off, or a resize that is not completed; what was written beside it stays."""
+    if instant is None:
+        order = open_table(table, storage).buckets.abort(dry_run=not yes)
+        show_order(order, as_json=as_json, yes=yes)
+        return
     text = f"take back the resize of {instant}"
     if yes:
         done = open_table(table, storage).buckets.abort(instant)

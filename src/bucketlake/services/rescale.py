@@ -215,6 +215,7 @@ def new_rules(
     state: TableState, expressions: str, *, default_count: int | None, rule_type: str, adds: bool
 ) -> CountRules:
     """Read rules that are to replace, or with `adds` to come before, those that a table has."""
+    _check_engine(state)
     present = load_rules(state.store, state.timeline).rules
     simple_count = state.properties.bucket_count
     if default_count is None:
@@ -475,8 +476,8 @@ def _check_engine(state: TableState) -> None:
     index = writing_index(state)
     if not isinstance(index, SimpleBuckets | PartitionBuckets):
         raise ConfigError(
-            f"{state.store.uri} has {index}, and bucket rules are for tables whose keys are spread by a count. Make a "
-            f"table with such buckets and copy the rows."
+            f"{state.store.uri} has {index}, and bucket rules are for tables whose keys are spread by a count. Split "
+            f"and merge its buckets instead: table.buckets.resize(), bucketlake buckets resize."
         )
     if is_non_blocking(state.properties):
         raise ConfigError(

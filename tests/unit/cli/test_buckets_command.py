@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bucketlake.index import declare_rules
+from bucketlake.services.rescale import rescale_table
 from stand_ins.orders_table import rows_of, written_table
 
 pytestmark = pytest.mark.shows("P5")
@@ -54,3 +56,40 @@ def test_a_call_that_makes_no_sense_changes_nothing(
     code, _, err = run("buckets", words[0], path, *words[1:], "--yes")
     assert (code, message in " ".join(err.split())) == (2, True)
     assert [file.path for file in table.store.list("", recursive=True).files] == before
+
+
+@pytest.mark.shows("P14")
+def test_a_rescale_that_was_cut_off_is_resumed_or_aborted(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    table = written_table(path)
+    before = rows_of(table)
+
+    def dying(function: Any, items: Any, /) -> list[Any]:
+        function(items[0])
+        raise KeyboardInterrupt
+
+    def cut_off() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            rescale_table(table.store, declare_rules("p,4", 2), tasks=dying)
+
+    cut_off()
+    code, _, err = run("buckets", "overwrite", path, "p,3", "--yes")
+    assert code != 0
+    assert "buckets resume" in err
+    assert "buckets abort" in err
+    _, out, _ = run("buckets", "abort", path)
+    assert "delete p0/00000000" in " ".join(out.split())
+    assert "give --yes" in out
+    aborted = json.loads(run("buckets", "abort", path, "--yes", "--json")[1])
+    assert aborted["done"]
+    assert aborted["files"]
+    code, _, err = run("buckets", "resume", path)
+    assert (code, "no rescale of the table is pending" in " ".join(err.split())) == (2, True)
+    cut_off()
+    done = json.loads(run("buckets", "resume", path, "--json")[1])
+    assert done["partitions"] == ["p0", "p1"]
+    assert rows_of(table) == before
+    planned = json.loads(run("buckets", "overwrite", path, "p0,5", "--budget", "64", "--json")[1])
+    assert planned["base_rows"] == len(before)
+    assert sum(partition["base_rows"] for partition in planned["partitions"]) == len(before)
+    assert all(partition["reason"] for partition in planned["partitions"])
