@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bucketlake.layout.names import is_shadow
+from bucketlake.timeline.clock import shift_instant
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class BaseFile:
@@ -13,6 +16,11 @@ class BaseFile:
     write_token: str
     instant: str
     size_bytes: int
+
+    @property
+    def written_at(self) -> str:
+        """The instant of the write that put it there."""
+        return self.instant
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,6 +32,11 @@ class LogFile:
     version: int
     write_token: str
     size_bytes: int
+
+    @property
+    def written_at(self) -> str:
+        """The instant of the write that put it there: beside a resize, that of the name is the resize's."""
+        return shift_instant(self.instant, self.version) if is_shadow(self.write_token) else self.instant
 
     @property
     def order(self) -> tuple[str, int, str]:

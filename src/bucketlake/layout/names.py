@@ -35,6 +35,7 @@ PARTITION_METADATA_PREFIX = ".hoodie_partition_metadata"
 
 _BASE_FILE = re.compile(r"(?a:([A-Za-z0-9-]+)_([A-Za-z0-9-]+)_(\d+)\.parquet)")
 _LOG_FILE = re.compile(r"(?a:\.([^._/]+)_([^./]*)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?)")
+_SHADOW = 1_000_000_007
 _HASHING_FILE = re.compile(r"(?a:(\d+)\.(hashing_config|hashing_meta|commit))")
 
 
@@ -89,6 +90,24 @@ def render_log_file_name(name: LogFileName) -> str:
 
 WRITE_TOKEN = "1-0-1"
 """The token in the names we write. It is the same for every attempt at a file, so that there is one name to win."""
+
+
+def shadow_token(*, bucket: int, task: int) -> str:
+    """Return the write token of a log that a write puts beside a resize, under the resize's instant.
+
+    Two buckets that become one, and two tasks that append, write files of their own. The number in the middle, where
+    Hudi has that of a stage, tells such a log from others: see `is_shadow`.
+    """
+    return f"{bucket}-{_SHADOW}-{task}"
+
+
+def is_shadow(write_token: str) -> bool:
+    """Tell a log of ours that lies beside a resize: its version is how long after that its own write was begun.
+
+    >>> is_shadow(shadow_token(bucket=0, task=1)), is_shadow(WRITE_TOKEN)
+    (True, False)
+    """
+    return write_token.split("-")[1:2] == [str(_SHADOW)]
 
 
 def new_file_id(prefix: str, *, partition: str, instant: str) -> str:

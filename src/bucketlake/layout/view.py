@@ -18,7 +18,9 @@ the log files that apply over it. What counts is only what is committed:
    instant is not later; log files later than `as_of` are left out.
 6. If that is the slice of a pending compaction, its logs apply over the slice
    before it.
-7. A group that a completed replacecommit replaced is hidden, with `as_of`
+7. A log that a write put beside a resize has the resize's instant in its
+   name, and counts if its own write is committed too.
+8. A group that a completed replacecommit replaced is hidden, with `as_of`
    only if the replacecommit is not later.
 
 Where Hudi's view lets an uncommitted file shift the slices of committed ones
@@ -69,8 +71,12 @@ class TimelineView:
             return True
         return self.history is not None and instant in self.history
 
+    def is_told(self, log: LogFile) -> bool:
+        """Whether the write of a log that lies beside a resize is committed (rule 7); of others, nothing is asked."""
+        return log.written_at == log.instant or self.is_committed(log.written_at)
+
     def is_replaced(self, partition: str, file_id: str, *, as_of: str | None = None) -> bool:
-        """Whether a file group is hidden (rule 7)."""
+        """Whether a file group is hidden (rule 8)."""
         by = self.replaced.get((partition, file_id))
         return by is not None and (as_of is None or by <= as_of)
 
@@ -170,6 +176,8 @@ def _cut(partition: str, file_id: str, group: _Group, view: TimelineView) -> lis
     starts = sorted(bases.keys() | ({compaction} if compaction else set()))
     logs: dict[str, list[LogFile]] = {}
     for log in sorted(group[1], key=lambda log: log.order):
+        if not view.is_told(log):
+            continue
         if view.is_committed(log.instant) or (not view.is_cut_by_completion and log.instant == compaction):
             start = _start_for(log, starts, view)
             if start not in starts:

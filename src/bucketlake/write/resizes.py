@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from bucketlake.config import TableType
 from bucketlake.errors import ConcurrentWriteError
 from bucketlake.index import Index, after_resize
-from bucketlake.layout.names import LogFileName, parse_log_file_name, split_path
+from bucketlake.layout.names import LogFileName, parse_log_file_name, shadow_token, split_path
 from bucketlake.state import TableState
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -56,9 +56,8 @@ class Offspring:
 
         Its version is the time since the resize: later writes come later in the group.
         """
-        return LogFileName(
-            file_id, self.instant, elapsed_ms(self.instant, instant), f"{self.number}-{task}-0"
-        )
+        token = shadow_token(bucket=self.number, task=task)
+        return LogFileName(file_id, self.instant, elapsed_ms(self.instant, instant), token)
 
 
 def pending_resizes(store: Store, timeline: Timeline) -> dict[str, RequestedReplace]:
