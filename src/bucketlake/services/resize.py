@@ -11,6 +11,9 @@ file groups that take its place as well (`write/resizes.py`), so the resize move
 and no more. Before it completes, under the lock, what writes that are not completed have put beside it is removed:
 once it is completed it would be visible, and they will be run again.
 
+On copy-on-write tables writers keep to the old file groups, and the resize follows them: it splits again what they have
+written meanwhile, the last of it under the lock (`catch_up`).
+
 The ring's new version is written before the resize completes, and counts from that moment.
 """
 
@@ -19,13 +22,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from bucketlake.basefile import read_base_file
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
+from bucketlake.config import TableType
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -55,6 +59,7 @@ from bucketlake.logfile import (
 )
 from bucketlake.merge import MergeRules
 from bucketlake.schema import RECORD_KEY_COLUMN, arrow_to_avro, with_meta_columns
+from bucketlake.services.catch_up import NOTHING_MOVED, Moved, catch_up, last_round, resumed
 from bucketlake.services.clustering import (
     Clustered,
     clustered_before,
@@ -67,7 +72,7 @@ from bucketlake.services.clustering import (
 from bucketlake.services.compaction import metrics_of, schema_text
 from bucketlake.services.completion import alive, complete, schedule
 from bucketlake.services.held import load_held
-from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths, regroup
+from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths
 from bucketlake.services.resize_plan import (
     BucketChange,
     Hashes,
@@ -89,6 +94,7 @@ from bucketlake.timeline import (
     Clock,
     ClusteringGroup,
     ClusteringSlice,
+    CommitMetadata,
     Instant,
     RequestedReplace,
     State,
@@ -101,6 +107,7 @@ from bucketlake.timeline import (
 from bucketlake.write.claims import list_claims
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.locks import table_lock
+from bucketlake.write.markers import marked_files
 from bucketlake.write.recovery import RolledBack, latest_time, recover, roll_back_run, settle
 from bucketlake.write.resizes import pending_resizes
 from bucketlake.write.writable import check_writable
@@ -150,26 +157,34 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
         ) as service:
             schema = schema_text(state)
             rings = _rings_after(state, pending, plan)
-            work = _work(state, pending, plan, rings)
+            follows = state.properties.table_type is TableType.COPY_ON_WRITE
+
+            def work(now: TableState) -> list[RegroupTask]:
+                return _work(now, pending, _with_slices_of(now, plan) if follows else plan, rings)
+
+            planned = work(state)
             if pending.state is State.REQUESTED:
                 write_inflight(store, state.properties, instant=instant, action=Action.CLUSTERING)
-            delete_strangers(state, instant, {path for task in work for path in task.paths})
-            metadata = clustering_metadata(plan, tasks(regroup, work), schema)
+            delete_strangers(state, instant, {path for task in planned for path in task.paths})
+            earlier = resumed(store, marked_files(store, instant) or (), planned)
+            moved = catch_up(store, work, earlier if earlier.versions else NOTHING_MOVED, tasks)
 
             def say() -> bytes:
+                nonlocal moved
                 now = load_state(store)
-                _refuse_late(now, pending, plan, schema, (stat.path for stat in metadata.write_stats))
+                _refuse_late(now, pending, plan, schema)
+                moved = last_round(now, work, moved, tasks)
                 _remove_unfinished(now, instant, plan)
                 for ring in rings.values():
                     store.put(hashing_metadata_path(ring.partition, instant), ring.render())
-                return encode_commit_metadata(metadata, action=Action.CLUSTERING)
+                return encode_commit_metadata(_metadata(plan, moved, schema), action=Action.CLUSTERING)
 
             completed = complete(service, say, clock=clock)
     except CommitConflictError:
         _take_back(store, instant, clock)
         raise
     _mark(store)
-    return report_clustering(instant, completed, metadata)
+    return report_clustering(instant, completed, _metadata(plan, moved, schema))
 
 
 def abort_resize(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:
@@ -382,15 +397,7 @@ def _group(
         for name, value in metrics_of(part).items():
             metrics[name] = metrics.get(name, 0.0) + value
     return ClusteringGroup(
-        slices=tuple(
-            ClusteringSlice(
-                partition=part.partition,
-                file_id=part.file_id,
-                base_file=split_path(part.base_file.path)[1] if part.base_file else None,
-                log_files=tuple(split_path(log.path)[1] for log in part.log_files),
-            )
-            for part in parts
-        ),
+        slices=tuple(map(_slice, parts)),
         outputs=2 if change.at is not None else 1,
         metrics=metrics,
         extra={
@@ -398,6 +405,15 @@ def _group(
             RESIZED_NODES: encode_children(children),
             RESIZED_SEQUENCE: str(sequence),
         },
+    )
+
+
+def _slice(part: FileSlice) -> ClusteringSlice:
+    return ClusteringSlice(
+        partition=part.partition,
+        file_id=part.file_id,
+        base_file=split_path(part.base_file.path)[1] if part.base_file else None,
+        log_files=tuple(split_path(log.path)[1] for log in part.log_files),
     )
 
 
@@ -474,6 +490,34 @@ def _work(
     ]
 
 
+def _with_slices_of(state: TableState, plan: RequestedReplace) -> RequestedReplace:
+    """Return a plan with its file groups as they are now."""
+    partitions = sorted({part.partition for group in plan.groups for part in group.slices})
+    listed = list_files(state.store, partitions)
+    view = view_for(state, (file for files in listed.values() for file in files))
+    seen = {
+        (partition, part.file_id): part
+        for partition, files in listed.items()
+        for part in slices_of(partition, files, view)
+    }
+    groups = [
+        replace(
+            group,
+            slices=tuple(
+                _slice(seen[part.partition, part.file_id])
+                for part in group.slices
+                if (part.partition, part.file_id) in seen
+            ),
+        )
+        for group in plan.groups
+    ]
+    return replace(plan, groups=tuple(groups))
+
+
+def _metadata(plan: RequestedReplace, moved: Moved, schema: str) -> CommitMetadata:
+    return clustering_metadata(plan, [result for _, result in moved.done.values()], schema)
+
+
 def _prefixes(group: ClusteringGroup, path: str) -> tuple[str, ...]:
     """Return how the ids of the file groups begin that take the place of a group's."""
     nodes = decode_children(group.extra[RESIZED_NODES], path=path)
@@ -484,11 +528,9 @@ def _paths_of(part: ClusteringSlice) -> set[str]:
     return {path for path in (base_path(part), *log_paths(part)) if path is not None}
 
 
-def _refuse_late(
-    state: TableState, pending: Instant, plan: RequestedReplace, schema: str, written: Iterable[str]
-) -> None:
+def _refuse_late(state: TableState, pending: Instant, plan: RequestedReplace, schema: str) -> None:
     """Refuse to complete if a reader no longer sees what the plan names, or rows would be lost."""
-    reason = _reason_not_to(state, pending, plan, written)
+    reason = _reason_not_to(state, pending, plan)
     if reason is None and schema_text(state) != schema:
         reason = "a write has changed the table's columns since it was planned"
     if reason is None and (
@@ -503,27 +545,22 @@ def _refuse_late(
         )
 
 
-def _reason_not_to(
-    state: TableState, pending: Instant, plan: RequestedReplace, written: Iterable[str]
-) -> str | None:
+def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) -> str | None:
     planned = {(part.partition, part.file_id): part for group in plan.groups for part in group.slices}
     listed = list_files(state.store, sorted({partition for partition, _ in planned}))
-    there = {file.path for files in listed.values() for file in files}
-    gone = sorted(set(written) - there)
-    if gone:
-        return f"{gone[0]} was deleted"
     view = view_for(state, (file for files in listed.values() for file in files))
     seen = {
         (partition, part.file_id): part
         for partition, files in listed.items()
         for part in slices_of(partition, files, view)
     }
+    follows = state.properties.table_type is TableType.COPY_ON_WRITE
     for group, part in planned.items():
         present = seen.get(group)
         base = present.base_file.path if present is not None and present.base_file else None
-        if present is None or base != base_path(part):
+        if present is None or (base != base_path(part) and not follows):
             return f"file group {path_in_partition(*group)} was replaced or rewritten since it was planned"
-    return _lost_by(state, _families(plan, pending.path), seen, planned)
+    return None if follows else _lost_by(state, _families(plan, pending.path), seen, planned)
 
 
 def _lost_by(
