@@ -11,14 +11,14 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
 import pytest
 
 from bucketlake import Table
-from bucketlake.config import load_properties, update_properties
+from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
 from bucketlake.index import declare_rules, load_rules
 from bucketlake.layout.names import CLAIM_FOLDER
@@ -42,6 +42,8 @@ from bucketlake.services import (
     schedule_compaction,
 )
 from bucketlake.services.rescale import abort_rescale, rescale_table, resume_rescale, roll_back_rescale
+from bucketlake.services.resize import abort_resize, look_for_resize, run_resize, schedule_resize
+from bucketlake.services.resize_plan import ResizeTrigger
 from bucketlake.state import files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
@@ -91,7 +93,7 @@ def look(store: Store) -> Look:
     return Look(
         rows=rows_of(store),
         writes=tuple(sorted(action for _, action in active | archived)),
-        plans=len(state.timeline.pending(Action.COMPACTION)),
+        plans=len(state.timeline.pending(Action.COMPACTION, Action.CLUSTERING)),
         savepoints=len(list_savepoints(state)),
         settings=(properties.bucket_count, properties.metadata_partitions),
         rules=str(load_rules(store, state.timeline).rules or ""),
@@ -450,6 +452,74 @@ def rescale_cases() -> Iterator[Case]:
     )
 
 
+SPLIT = ResizeTrigger(file_bytes=500, split_threshold=1.0, merge_threshold=0.1, max_buckets=4)
+RINGS = {"dual": ("mor", False), "virtual": ("mor", True), "following": ("cow", False)}
+"""How a resize and the writers beside it get along, and the table type."""
+
+
+@cache
+def ringed(kind: str) -> Bucket:
+    table_type, virtual_logs = RINGS[kind]
+    store = Bucket()
+    spec = replace(
+        SPEC,
+        engine=BucketEngine.CONSISTENT_HASHING,
+        table_type=TABLE_TYPES[table_type],
+        virtual_logs=virtual_logs,
+    )
+    create(store, spec)
+    table_of(store).upsert(orders(range(6), "a", 1))
+    table_of(store).upsert(orders(range(2, 8), "b", 2))
+    return store
+
+
+@cache
+def resizing(kind: str) -> tuple[Bucket, str]:
+    """A resize that is planned; somebody has written since."""
+    store = copy_of(ringed(kind))
+    instant = schedule_resize(store, look_for_resize(store, SPLIT))
+    assert instant is not None
+    table_of(store).upsert(orders([0, 1, 4], "w", 3))
+    return store, instant
+
+
+def resize_cases() -> Iterator[Case]:
+    """What is cut off of a resize stays pending, and is run again."""
+    pending = (Action.CLUSTERING,)
+
+    def pending_now(store: Store) -> int:
+        return len(load_state(store).timeline.pending(Action.CLUSTERING))
+
+    for kind in RINGS:
+        yield Case(
+            name=f"upsert beside a resize, {kind}",
+            make=partial(lambda kind: copy_of(resizing(kind)[0]), kind),
+            act=lambda store: table_of(store).upsert(orders(range(3, 10), "c", 4)),
+            leaves=pending,
+        )
+
+        def run(store: Store, kind: str = kind) -> None:
+            run_resize(store, resizing(kind)[1])
+
+        def give_up(store: Store, kind: str = kind) -> None:
+            abort_resize(store, resizing(kind)[1])
+
+        for name, act in (("resize", run), ("abort of a resize", give_up)):
+            yield Case(
+                name=f"{name}, {kind}",
+                make=partial(lambda kind: copy_of(resizing(kind)[0]), kind),
+                act=act,
+                done=pending_now,
+                leaves=pending,
+            )
+    yield Case(
+        name="plan of a resize",
+        make=lambda: copy_of(ringed("dual")),
+        act=lambda store: schedule_resize(store, look_for_resize(store, SPLIT)),
+        leaves=pending,
+    )
+
+
 def recovery_cases() -> Iterator[Case]:
     def act(store: Store) -> None:
         recover(store, load_properties(store))
@@ -469,6 +539,7 @@ CASES = [
     *service_cases(),
     *way_back_cases(),
     *rescale_cases(),
+    *resize_cases(),
     *recovery_cases(),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "-") for case in CASES])

@@ -133,10 +133,13 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
     orphans = [
         file
         for file in listed
-        if file.written_at not in on_timeline
-        and not view.is_committed(file.written_at)
-        and file.written_at not in marked
-        and not is_alive(heartbeats.get(file.written_at), now_ms=now_ms)
+        if any(
+            instant not in on_timeline
+            and not view.is_committed(instant)
+            and instant not in marked
+            and not is_alive(heartbeats.get(instant), now_ms=now_ms)
+            for instant in (file.instant, file.written_at)
+        )
     ]
     return Surroundings(
         files=by_instant,
@@ -234,7 +237,7 @@ def _plan(
         instants=instants,
         archived=frozenset(identities) & around.archived,
         files={identity: around.files.get(identity, ()) for identity in identities},
-        orphans=tuple(file for file in around.orphans if file.written_at < start),
+        orphans=tuple(file for file in around.orphans if min(file.instant, file.written_at) < start),
         marked=tuple(i.requested for i in instants if i.requested in around.marked),
         stop=stop,
     )

@@ -101,19 +101,28 @@ def alive(
         yield service
 
 
-def complete(service: Service, say: Callable[[], bytes], *, clock: Clock) -> str:
+def complete(
+    service: Service,
+    say: Callable[[], bytes],
+    *,
+    clock: Clock,
+    before_publishing: Callable[[], object] = lambda: None,
+) -> str:
     """Complete a service's instant; return its completion time, which may be another process's.
 
     `say` makes its body, and may refuse by raising. What it sees of the table is all there is: nobody completes
-    anything in between.
+    anything in between. `before_publishing` is done once it is decided that the instant completes, and before anybody
+    sees it; should this process die in between, it is not done.
     """
     with table_lock(service.store):
-        completed = _complete(service, say, clock)
+        completed = _complete(service, say, clock, before_publishing)
     _tidy(service)
     return completed
 
 
-def _complete(service: Service, say: Callable[[], bytes], clock: Clock) -> str:
+def _complete(
+    service: Service, say: Callable[[], bytes], clock: Clock, before_publishing: Callable[[], object]
+) -> str:
     store, properties = service.store, service.properties
     while True:
         claims, timeline = settle(store, properties)
@@ -137,6 +146,7 @@ def _complete(service: Service, say: Callable[[], bytes], clock: Clock) -> str:
         )
         if take(store, claim):
             completed = claim.completed
+            before_publishing()
             publish(
                 store,
                 properties,

@@ -37,7 +37,7 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.layout.partition_metadata import partition_depth
-from bucketlake.logfile import BlockType, LogRecords, decode_blocks, log_file_facts, read_log_files
+from bucketlake.logfile import LogRecords, log_file_facts, read_log_files
 from bucketlake.read import ReadContext, make_query, plan_read, read_slice
 from bucketlake.schema import RECORD_KEY_COLUMN, key_hashes
 from bucketlake.services.tasks import Tasks, here
@@ -279,7 +279,8 @@ def _check_files(seen: _Seen) -> list[Finding]:
     teller, given_back = seen.teller, seen.given_back
     for path, stat in sorted(told.items()):
         # Hudi gives a log file the size of what one commit appended to it.
-        is_ours = PROOF_KEY in seen.commits[teller[path]].extra and teller[path] not in given_back
+        is_proven = PROOF_KEY in seen.commits[teller[path]].extra and teller[path] not in given_back
+        is_ours = is_proven and not _is_reference(stat)
         if is_ours and path in seen.sizes and seen.sizes[path] != stat.size_bytes:
             text = f"{seen.sizes[path]:,} bytes, and its commit says {stat.size_bytes:,}"
             found.append(Finding(Kind.WRONG_SIZE, path, text))
@@ -389,6 +390,8 @@ class FileCheck:
     """Whether its commit proves anything."""
     written: int
     """How many rows its commit says it has."""
+    is_reference: bool
+    """Whether it stood for other files when it was written. Their rows may have taken its place since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,6 +452,7 @@ def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
                 instant=instant,
                 is_ours=PROOF_KEY in commit.extra and stat is not None and instant not in given_back,
                 written=stat.written if stat else 0,
+                is_reference=stat is not None and _is_reference(stat),
             )
             files.setdefault((partition, file.file_id), []).append(check)
     known = frozenset(seen.commits) if adopted and seen.has_history else None
@@ -545,6 +549,8 @@ def _check_spelling(check: GroupCheck, rows: pa.Table, place: str) -> list[Findi
 def _check_file(store: Store, check: FileCheck, findings: list[Finding]) -> FileFacts | None:
     """Count the keys in a file and compare; return them if the file says anything of itself."""
     path = check.file.path
+    if check.is_reference:
+        return NO_ROWS
     if isinstance(check.file, BaseFile):
         footer = read_footer(store, path)
         if ROWS_KEY not in footer.metadata:
@@ -577,8 +583,6 @@ def _count_log(store: Store, path: str) -> tuple[FileFacts, int]:
     """Return what keys are in a log file, and how many of them have rows."""
     key_only = pa.schema([(RECORD_KEY_COLUMN, pa.string())])
     counted, written = NO_ROWS, 0
-    if any(block.type is BlockType.REFERENCE for block in decode_blocks(store.read(path), path=path)):
-        return counted, written  # what it refers to is counted where it is
     for log in read_log_files(store, [path], key_only, ordering_fields=(), table_schema=key_only):
         if isinstance(log, LogRecords):
             counted += FileFacts.of_keys(log.records.column(RECORD_KEY_COLUMN))
@@ -641,6 +645,11 @@ def _is_partition(seen: _Seen, partition: str) -> bool:
         return wanted in seen.state.store.read(path)
     folder = f"{partition}/" if partition else ""
     return any(is_partition_metadata(p.removeprefix(folder)) for p in seen.sizes if p.startswith(folder))
+
+
+def _is_reference(stat: WriteStat) -> bool:
+    """Tell a log that says nothing itself: no other is without rows and deletes."""
+    return bool(stat.log_files) and not (stat.written or stat.deleted)
 
 
 def _instant_of(path: str) -> str:

@@ -8,8 +8,8 @@
 
 A resize is a clustering whose plan Hudi reads as its own, and runs. What is written to a bucket meanwhile goes to the
 file groups that take its place as well (`write/resizes.py`), so the resize moves what there was when it was planned
-and no more. Before it completes, under the lock, what writes that are not completed have put beside it is removed:
-once it is completed it would be visible, and they will be run again.
+and no more. Once it is decided that it completes, and before anybody sees it, what writes that are not completed have
+put beside it is removed: they will be run again.
 
 On copy-on-write tables writers keep to the old file groups, and the resize follows them: it splits again what they have
 written meanwhile, the last of it under the lock (`catch_up`).
@@ -20,7 +20,7 @@ The ring's new version is written before the resize completes, and counts from t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -47,14 +47,13 @@ from bucketlake.index import (
     mark_rings,
     ring_hashes_of,
 )
-from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, list_files, slices_of
+from bucketlake.layout import DataFile, FileGroupId, FileSlice, list_files, slices_of
 from bucketlake.layout.names import hashing_metadata_path, path_in_partition, split_path
 from bucketlake.logfile import (
     BlockType,
     HeaderKey,
     LogRecords,
     decode_blocks,
-    decode_reference,
     read_log_files,
 )
 from bucketlake.merge import MergeRules
@@ -109,7 +108,7 @@ from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import marked_files
 from bucketlake.write.recovery import RolledBack, latest_time, recover, roll_back_run, settle
-from bucketlake.write.resizes import pending_resizes
+from bucketlake.write.resizes import families_of, pending_resizes, shadow_logs
 from bucketlake.write.writable import check_writable
 
 ROUNDS_MAX = 64
@@ -174,12 +173,13 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
                 now = load_state(store)
                 _refuse_late(now, pending, plan, schema)
                 moved = last_round(now, work, moved, tasks)
-                _remove_unfinished(now, instant, plan)
                 for ring in rings.values():
                     store.put(hashing_metadata_path(ring.partition, instant), ring.render())
                 return encode_commit_metadata(_metadata(plan, moved, schema), action=Action.CLUSTERING)
 
-            completed = complete(service, say, clock=clock)
+            completed = complete(
+                service, say, clock=clock, before_publishing=lambda: _remove_unfinished(store, instant, plan)
+            )
     except CommitConflictError:
         _take_back(store, instant, clock)
         raise
@@ -560,7 +560,8 @@ def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) 
         base = present.base_file.path if present is not None and present.base_file else None
         if present is None or (base != base_path(part) and not follows):
             return f"file group {path_in_partition(*group)} was replaced or rewritten since it was planned"
-    return None if follows else _lost_by(state, _families(plan, pending.path), seen, planned)
+    there = {file.path for files in listed.values() for file in files}
+    return None if follows else _lost_by(state, families_of(plan, path=pending.path), seen, planned, there)
 
 
 def _lost_by(
@@ -568,6 +569,7 @@ def _lost_by(
     families: Mapping[FileGroupId, frozenset[FileGroupId]],
     seen: Mapping[FileGroupId, FileSlice],
     planned: Mapping[FileGroupId, ClusteringSlice],
+    there: Collection[str],
 ) -> str | None:
     """Say who has written to a bucket and not to what takes its place: its rows would be lost."""
     added = {
@@ -585,40 +587,21 @@ def _lost_by(
         touched = {(stat.partition, stat.file_id) for stat in stats}
         if any(touched.isdisjoint(families[group]) for group in touched & planned.keys()):
             return f"the {write.action} of {requested} knew nothing of it"
+        children = frozenset[FileGroupId]().union(*families.values())
+        gone = [s.path for s in stats if (s.partition, s.file_id) in children and s.path not in there]
+        if gone:
+            return f"{gone[0]}, which the write of {requested} has put beside it, is gone"
     return None
 
 
-def _families(plan: RequestedReplace, path: str) -> dict[FileGroupId, frozenset[FileGroupId]]:
-    """Return, of every file group that goes, those that take its place."""
-    families = {}
-    for group in plan.groups:
-        come = frozenset((group.extra[RESIZED_PARTITION], f"{prefix}-0") for prefix in _prefixes(group, path))
-        families.update({(part.partition, part.file_id): come for part in group.slices})
-    return families
+def _remove_unfinished(store: Store, instant: str, plan: RequestedReplace) -> None:
+    """Remove what writes that are not completed have put beside a resize that is about to be.
 
-
-def _shadow_logs(store: Store, instant: str, plan: RequestedReplace) -> list[DataFile]:
-    """Find the logs that writers have put beside a resize."""
-    children = frozenset().union(*_families(plan, instant).values())
-    listed = list_files(store, sorted({partition for partition, _ in children}))
-    return [
-        file
-        for partition, files in listed.items()
-        for file in files
-        if (partition, file.file_id) in children
-        and file.instant == instant
-        and not isinstance(file, BaseFile)
-    ]
-
-
-def _remove_unfinished(state: TableState, instant: str, plan: RequestedReplace) -> None:
-    """Remove what writes that are not completed have put beside a resize.
-
-    They would become visible with it. Who is still at it finds its file groups replaced, and is run again.
+    Hudi would see it then; for us it is hidden anyway. Who is still at it finds its file groups replaced, and is run
+    again. That the resize completes is decided: nobody commits in between whose logs were still needed.
     """
-    store = state.store
-    logs = _shadow_logs(store, instant, plan)
-    view = view_for(state, logs)
+    logs = shadow_logs(store, instant, plan)
+    view = view_for(load_state(store), logs)
     contents = in_parallel(store.read, [log.path for log in logs], store)
     unfinished = []
     for log, data in zip(logs, contents, strict=True):
@@ -639,39 +622,7 @@ def _take_back(store: Store, instant: str, clock: Clock) -> RolledBack | None:
         pending = pending_clustering(state, instant)
         if pending is None:
             return None
-        plan = plan_of_clustering(state, pending)
-        logs = [] if plan is None else _shadow_logs(store, instant, plan)
-        if plan is not None:
-            _bring_back(state, plan)
-        return roll_back_run(
-            store,
-            state.properties,
-            pending,
-            clock=clock,
-            keeps_plan=False,
-            files=tuple(log.path for log in logs),
-        )
-
-
-def _bring_back(state: TableState, plan: RequestedReplace) -> None:
-    """Give the old file groups the rows that writers have only left a reference to.
-
-    A log is a run of blocks, and those of the files that a reference names are what it stands for.
-    """
-    store = state.store
-    planned = {(part.partition, part.file_id) for group in plan.groups for part in group.slices}
-    for partition, files in list_files(store, sorted({partition for partition, _ in planned})).items():
-        for file in files:
-            is_ours = (partition, file.file_id) in planned and state.view.is_committed(file.instant)
-            if isinstance(file, BaseFile) or not is_ours:
-                continue
-            data = store.read(file.path)
-            blocks = list(decode_blocks(data, path=file.path))
-            if not any(block.type is BlockType.REFERENCE for block in blocks):
-                continue
-            names = [name for block in blocks for name in decode_reference(block, path=file.path)]
-            whole = b"".join(store.read(path_in_partition(partition, name)) for name in names)
-            store.replace_if(file.path, whole, store.stat(file.path).version)
+        return roll_back_run(store, state.properties, pending, clock=clock, keeps_plan=False)
 
 
 def _mark(store: Store) -> None:

@@ -11,13 +11,22 @@ is run again. On copy-on-write tables it is the resize that follows the writers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from bucketlake.config import TableType
 from bucketlake.errors import ConcurrentWriteError
-from bucketlake.index import Index, after_resize
-from bucketlake.layout.names import LogFileName, parse_log_file_name, shadow_token, split_path
+from bucketlake.index import Index, after_resize, decode_children
+from bucketlake.layout import FileGroupId, TimelineView, list_files
+from bucketlake.layout.file_slice import LogFile
+from bucketlake.layout.names import (
+    LogFileName,
+    parse_log_file_name,
+    path_in_partition,
+    shadow_token,
+    split_path,
+)
+from bucketlake.logfile import BlockType, decode_blocks, decode_reference
 from bucketlake.state import TableState
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -38,6 +47,7 @@ reference to them into the old one."""
 
 _VERSION_MAX = (1 << 31) - 1
 _Group = tuple[str, str]
+"""Partition and prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +113,13 @@ def find_unknown_resize(
     metadata: CommitMetadata,
     *,
     known: Collection[str],
+    is_given_up: Callable[[str], bool],
     is_copy_on_write: bool,
 ) -> str | None:
-    """Name a resize that keeps a write from being committed: one that it did not know of, or wrote to and is gone."""
+    """Name a resize that keeps a write from being committed: one that it did not know of, or wrote to and is gone.
+
+    `is_given_up` tells whether it was decided to take a resize back.
+    """
     if is_copy_on_write:
         return None
     pending = pending_resizes(store, timeline)
@@ -115,7 +129,58 @@ def find_unknown_resize(
         if instant not in known and groups & touched:
             return instant
     written = shadowed(stat.path for stat in metadata.write_stats) & frozenset(known)
-    return min(written - pending.keys(), default=None)
+    return min((i for i in written if i not in pending or is_given_up(i)), default=None)
+
+
+def families_of(plan: RequestedReplace, *, path: str) -> dict[FileGroupId, frozenset[FileGroupId]]:
+    """Return, of every file group that a resize replaces, those that take its place.
+
+    `path` says where the plan is, for the error if it makes no sense.
+    """
+    families: dict[FileGroupId, frozenset[FileGroupId]] = {}
+    for group in plan.groups:
+        nodes = decode_children(group.extra[RESIZED_NODES], path=path)
+        come = frozenset(
+            (group.extra[RESIZED_PARTITION], f"{node.file_id_prefix}-0")
+            for node in nodes
+            if node.file_id_prefix
+        )
+        families.update({(part.partition, part.file_id): come for part in group.slices})
+    return families
+
+
+def shadow_logs(store: Store, instant: str, plan: RequestedReplace) -> list[LogFile]:
+    """Find the logs that writers, ours or Hudi's, have put beside a resize."""
+    children = frozenset[FileGroupId]().union(*families_of(plan, path=instant).values())
+    listed = list_files(store, sorted({partition for partition, _ in children}))
+    return [
+        file
+        for partition, files in listed.items()
+        for file in files
+        if isinstance(file, LogFile) and file.instant == instant and (partition, file.file_id) in children
+    ]
+
+
+def bring_back(store: Store, plan: RequestedReplace, *, view: TimelineView) -> None:
+    """Give the old file groups of a resize the rows that committed writes have left only a reference to.
+
+    A log is a run of blocks, and those of the files that a reference names are what it stands for.
+    """
+    planned = {(part.partition, part.file_id) for group in plan.groups for part in group.slices}
+    for partition, files in list_files(store, sorted({partition for partition, _ in planned})).items():
+        for file in files:
+            is_theirs = (partition, file.file_id) in planned and view.is_committed(file.instant)
+            if isinstance(file, LogFile) and is_theirs:
+                _replace_reference(store, partition, file)
+
+
+def _replace_reference(store: Store, partition: str, log: LogFile) -> None:
+    version = store.stat(log.path).version
+    blocks = list(decode_blocks(store.read(log.path), path=log.path))
+    if any(block.type is BlockType.REFERENCE for block in blocks):
+        names = [name for block in blocks for name in decode_reference(block, path=log.path)]
+        whole = b"".join(store.read(path_in_partition(partition, name)) for name in names)
+        store.replace_if(log.path, whole, version)
 
 
 def shadowed(paths: Iterable[str]) -> frozenset[str]:

@@ -10,7 +10,8 @@
 Whoever is cut off leaves a pending instant or a pending rollback, and either leads the next comer to the rest. All of
 it may be done twice, or by two at once. Hudi goes on with a pending rollback of ours in the same way.
 
-A run of a compaction or a clustering is taken back to its plan, which is as good as it was (`roll_back_run`).
+A run of a compaction or a clustering is taken back to its plan, which is as good as it was (`roll_back_run`); a resize
+goes with its plan, and what writers have put beside it.
 
 A committed instant is announced first (plan, then claim), with a heartbeat under the rollback's own time: a writer
 that begins meanwhile sees it and keeps away.
@@ -19,18 +20,20 @@ that begins meanwhile sees it and keeps away.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bucketlake.config import TableProperties
 from bucketlake.index import forget_layout
 from bucketlake.layout import list_table
 from bucketlake.layout.names import path_in_partition, split_path
+from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     Action,
     Clock,
     Instant,
     InstantName,
+    RequestedReplace,
     RollbackMetadata,
     RollbackPlan,
     State,
@@ -42,6 +45,7 @@ from bucketlake.timeline import (
     load_timeline,
     process_clock,
     publish,
+    read_requested_replace,
     read_restore_metadata,
     read_rollback_metadata,
     read_rollback_plan,
@@ -52,6 +56,7 @@ from bucketlake.timeline import (
 from bucketlake.write.claims import Claim, Claims, Outcome, list_claims, take, unpacked
 from bucketlake.write.heartbeat import stop_heartbeat
 from bucketlake.write.markers import delete_data_files, delete_markers, files_of_instant, marked_files
+from bucketlake.write.resizes import bring_back, shadow_logs
 
 PLANNED = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 """Pending instants of these have a plan that anybody can run, and run again."""
@@ -117,6 +122,12 @@ def roll_back(
         return None
     assert claim.rollback is not None
     started_ms = clock.now_ms()
+    resize = _resize_of(store, properties, target)
+    if resize is not None:
+        # It goes as a whole: its plan is what writers go by. Now that it was claimed, nobody commits beside it.
+        bring_back(store, resize, view=load_state(store).view)
+        beside = tuple(log.path for log in shadow_logs(store, target.instant, resize))
+        target = replace(target, keeps_plan=False, files=(*target.files, *beside))
     files = _files_to_delete(store, properties, target, claim.rollback)
     announce_rollback(store, properties, target, rollback=claim.rollback, files=files)
     if target.published is not None:
@@ -150,6 +161,20 @@ def roll_back(
         # All tasks of a committed write are done: no file can come after this, so the markers need not stay.
         delete_markers(store, target.instant)
     return RolledBack(instant=target.instant, action=target.action, files=files)
+
+
+def _resize_of(store: Store, properties: TableProperties, target: Target) -> RequestedReplace | None:
+    """Return the plan of a pending resize, None if the target is none."""
+    if target.action is not Action.CLUSTERING or target.published is not None:
+        return None
+    path = instant_path(properties, InstantName(target.instant, Action.CLUSTERING, State.REQUESTED))
+    try:
+        plan = read_requested_replace(
+            store, Instant(target.instant, Action.CLUSTERING, State.REQUESTED, None, path)
+        )
+    except FileNotFoundError:
+        return None
+    return plan if plan.is_resize else None
 
 
 def _was_run_again(store: Store, properties: TableProperties, target: Target) -> bool:
@@ -204,7 +229,6 @@ def roll_back_run(
     *,
     clock: Clock | None = None,
     keeps_plan: bool = True,
-    files: tuple[str, ...] = (),
 ) -> RolledBack | None:
     """Take back what was done of a pending compaction or clustering, up to its plan; None if it was completed.
 
@@ -215,7 +239,7 @@ def roll_back_run(
     _, timeline = settle(store, properties)
     plans = {plan.target: r for r in timeline.pending(Action.ROLLBACK) if (plan := plan_of(store, r))}
     rollback = plans[instant.requested].requested if instant.requested in plans else None
-    target = Target.of(instant, rollback=rollback, keeps_plan=keeps_plan, files=files)
+    target = Target.of(instant, rollback=rollback, keeps_plan=keeps_plan)
     done = roll_back(store, properties, target, clock, keep_partitions=True)
     if done is not None and keeps_plan:
         delete_markers(store, instant.requested)

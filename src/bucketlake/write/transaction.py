@@ -46,7 +46,7 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
-from bucketlake.write.claims import Claim, Outcome, forget_old, list_claims, take
+from bucketlake.write.claims import Claim, Claims, Outcome, forget_old, list_claims, take
 from bucketlake.write.clock_skew import check_clock
 from bucketlake.write.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
 from bucketlake.write.heartbeat import (
@@ -370,7 +370,7 @@ def _claim_commit(transaction: Transaction, metadata: CommitMetadata, clock: Clo
         if claims.rollback_of(transaction.instant) is not None:
             raise _taken_for_dead(transaction)
         _refuse_conflicts(transaction, ours, timeline)
-        _refuse_unknown_resizes(transaction, metadata, timeline)
+        _refuse_unknown_resizes(transaction, metadata, timeline, claims)
         is_rescale = transaction.counts.version == transaction.instant
         if transaction.counts.rules is not None and (partitions or is_rescale):
             record_counts(store, timeline, partitions, transaction.counts, instant=transaction.instant)
@@ -395,13 +395,16 @@ def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timel
         raise error
 
 
-def _refuse_unknown_resizes(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> None:
+def _refuse_unknown_resizes(
+    transaction: Transaction, metadata: CommitMetadata, timeline: Timeline, claims: Claims
+) -> None:
     """Refuse a write to buckets that somebody has begun to resize, or given up resizing, since it began."""
     resize = find_unknown_resize(
         transaction.store,
         timeline,
         metadata,
         known=transaction.resizes,
+        is_given_up=lambda resize: claims.rollback_of(resize) is not None,
         is_copy_on_write=transaction.properties.table_type is TableType.COPY_ON_WRITE,
     )
     if resize is not None:
