@@ -189,7 +189,13 @@ def _write_held(
 
 
 def _regrouped(task: RegroupTask, stats: Sequence[WriteStat], written: FileFacts) -> Regrouped:
-    versions = {stat.path: task.store.stat(stat.path).version for stat in stats}
+    try:
+        versions = {stat.path: task.store.stat(stat.path).version for stat in stats}
+    except FileNotFoundError as gone:
+        raise CommitConflictError(
+            f"what was written of {task.instant} is gone: somebody has taken it for dead and rolled it back ({gone}). "
+            f"Nothing of it is visible. Run it again."
+        ) from gone
     return Regrouped(tuple(stats), written.rows, written.key_hash_sum, versions)
 
 

@@ -149,6 +149,7 @@ def begin(
         _check(state, check)
         _refuse_movers(state)
         _refuse_same_time(state, begun)
+        _refuse_later_resizes(state, begun)
         rules = load_rules(store, state.timeline)
     except BaseException:
         abort(begun)
@@ -327,6 +328,13 @@ def _refuse_same_time(state: TableState, transaction: Transaction) -> None:
     others = [i for i in state.timeline.instants if i.requested == transaction.instant and i.is_write]
     if len(others) > 1:
         raise _overtaken(transaction, f"{others[0].action} of the same time")
+
+
+def _refuse_later_resizes(state: TableState, transaction: Transaction) -> None:
+    """Refuse a time before that of a resize which we know of: what we write beside it would be older than itself."""
+    for resize in pending_resizes(state.store, state.timeline):
+        if resize >= transaction.instant:
+            raise _overtaken(transaction, f"plan of the resize {resize}")
 
 
 def _gives_way(store: Store, clustering: Instant) -> bool:

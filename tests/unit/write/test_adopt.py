@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bucketlake.config import load_properties, update_properties
-from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
+from bucketlake.config import BucketEngine, load_properties, update_properties
+from bucketlake.errors import ConfigError, LayoutMismatchError
 from bucketlake.index import SimpleBuckets
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
@@ -105,14 +105,22 @@ def test_another_count_than_the_one_kept_is_refused(copied: Callable[[str], Loca
         adopt(store, buckets=8)
 
 
-@pytest.mark.parametrize("name", ["mor_consistent_0_before"])
-def test_tables_of_other_engines_are_not_adopted(golden_table: Golden, name: str) -> None:
-    with pytest.raises((UnsupportedError, ConfigError)):
-        adopt(LocalStore(golden_table(name)), buckets=2)
+@pytest.mark.shows("S6", "C2")
+@pytest.mark.parametrize(
+    "name", ["0_before", "1_pending_split", "2_after_split", "3_pending_merge", "4_after_merge"]
+)
+def test_a_table_with_rings_is_adopted_by_them(copied: Callable[[str], LocalStore], name: str) -> None:
+    store = copied(f"mor_consistent_{name}")
+    with pytest.raises(LayoutMismatchError, match="its rings began with 4"):
+        adopt(store, buckets=2)
+    assert adopt(store).buckets == 4
+    properties = load_properties(store)
+    assert properties.bucket_engine is BucketEngine.CONSISTENT_HASHING
+    assert properties.bucket_count == 4
 
 
 def test_a_table_without_buckets_is_not_adopted(golden_table: Golden) -> None:
-    with pytest.raises(LayoutMismatchError, match="does not begin with the eight digits"):
+    with pytest.raises(LayoutMismatchError, match="does not begin as one of theirs"):
         adopt(LocalStore(golden_table("mor_simple_index_positions")), buckets=4)
 
 
