@@ -5,12 +5,14 @@ Every operation on the store is one such moment, before it or after it. `FaultyS
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
 
+from bucketlake import Table
 from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import ConflictError
 from bucketlake.layout.names import CLAIM_FOLDER
@@ -21,7 +23,10 @@ from bucketlake.timeline import Action, load_timeline, read_commit_metadata
 from bucketlake.write.recovery import recover
 from bucketlake.write.state import Operation
 from bucketlake.write.transaction import Transaction, abort, begin
+from stand_ins.orders_table import orders, orders_table
 from stand_ins.transactions import clock, table_with_rows, write, write_file
+
+_names = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -276,3 +281,28 @@ def test_a_loaded_state_sees_only_whole_commits_at_every_operation_of_a_write() 
     write(Watched(store), ["a", "b"], Operation.UPSERT)
     assert len(set(seen)) == 2
     assert {len(view) for view in seen} == {1, 3}
+
+
+@pytest.mark.shows("X2")
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_write_is_not_hidden_by_one_that_drew_its_time_later_and_was_faster(table_type: str) -> None:
+    """Readers go by the times in file names: who builds on a file of a later time must draw another for itself."""
+
+    def fresh() -> Table:
+        table = orders_table(f"memory://faster-{table_type}-{next(_names)}", table_type=table_type, buckets=1)
+        table.upsert(orders(range(0, 6, 2), "first", 1))
+        return table
+
+    counting = FaultyStore(fresh().store)
+    Table(counting, load_properties(counting)).upsert(orders([0, 2], "ours", 3))
+    begun = next(n for n, what in enumerate(counting.operations, 1) if ".marker." in what)
+    for number in range(1, begun):
+        table = fresh()
+
+        def other(store: Store) -> None:
+            Table(store, load_properties(store)).upsert(orders([4], "other", 9))
+
+        held_up = FaultyStore(table.store, fails_at=number, meanwhile=other)
+        Table(held_up, load_properties(table.store)).upsert(orders([0, 2], "ours", 3))
+        names = {row["id"]: row["name"] for row in table.to_arrow().to_pylist()}
+        assert names == {0: "ours 0", 2: "ours 2", 4: "other 4"}, counting.operations[number - 1]

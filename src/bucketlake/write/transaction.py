@@ -87,6 +87,8 @@ __all__ = [
     "tidy",
 ]
 
+_TIMES_DRAWN_MAX = 16
+
 _log = logging.getLogger("bucketlake.write")
 
 
@@ -133,28 +135,33 @@ def begin(
         clock = process_clock(properties.timeline_timezone)
     recover(store, properties, clock=clock)
     action = action_of(operation, properties.table_type)
-    instant = _announce(store, properties, action, clock, plan)
-    begun = Transaction(
-        store=store,
-        properties=properties,
-        instant=instant,
-        action=action,
-        operation=operation,
-        seen=frozenset(),
-    )
-    try:
-        write_inflight(store, properties, instant=instant, action=action)
-        # What there is to write on is read after others can see us: who completes from now on conflicts.
-        state = load_state(store)
-        _check(state, check)
-        _refuse_movers(state)
-        _refuse_same_time(state, begun)
-        _refuse_later_resizes(state, begun)
-        rules = load_rules(store, state.timeline)
-    except BaseException:
+    for left in reversed(range(_TIMES_DRAWN_MAX)):
+        instant = _announce(store, properties, action, clock, plan)
+        begun = Transaction(
+            store=store,
+            properties=properties,
+            instant=instant,
+            action=action,
+            operation=operation,
+            seen=frozenset(),
+        )
+        try:
+            write_inflight(store, properties, instant=instant, action=action)
+            # What there is to write on is read after others can see us: who completes from now on conflicts.
+            state = load_state(store)
+            _check(state, check)
+            _refuse_movers(state)
+            resizes = frozenset(pending_resizes(store, state.timeline))
+            later = _later_than(begun, state, resizes)
+            if later is not None and not left:
+                raise _overtaken(begun, later)
+            rules = load_rules(store, state.timeline)
+        except BaseException:
+            abort(begun)
+            raise
+        if later is None:
+            break
         abort(begun)
-        raise
-    resizes = frozenset(pending_resizes(store, state.timeline))
     begun = replace(begun, properties=state.properties, seen=_seen(state), resizes=resizes)
     return replace(begun, layout_version=rules.version, counts=rules), state
 
@@ -323,18 +330,21 @@ def _refuse_movers(state: TableState) -> None:
         raise _under_way(rollback)
 
 
-def _refuse_same_time(state: TableState, transaction: Transaction) -> None:
-    """Refuse a time that a plan was given in the same millisecond: nobody would tell the two apart."""
-    others = [i for i in state.timeline.instants if i.requested == transaction.instant and i.is_write]
-    if len(others) > 1:
-        raise _overtaken(transaction, f"{others[0].action} of the same time")
+def _later_than(transaction: Transaction, state: TableState, resizes: Collection[str]) -> str | None:
+    """Name what a write builds on that has a later time, or the same; None if there is no such thing.
 
-
-def _refuse_later_resizes(state: TableState, transaction: Transaction) -> None:
-    """Refuse a time before that of a resize which we know of: what we write beside it would be older than itself."""
-    for resize in pending_resizes(state.store, state.timeline):
-        if resize >= transaction.instant:
-            raise _overtaken(transaction, f"plan of the resize {resize}")
+    Somebody drew his time after ours, and was done before we looked. Readers go by the times: for them what we build on
+    his files would come before those, and be hidden by them. So another time is drawn.
+    """
+    for other in state.timeline.writes:
+        if other.requested >= transaction.instant:
+            return f"{other.action} of {other.requested}"
+    for plan in (i for i in state.timeline.pending() if i.is_write and i.action not in TRANSACTIONS):
+        # A plan of the same millisecond is not told apart; beside a resize, a write is later than it.
+        is_later_resize = plan.requested in resizes and plan.requested > transaction.instant
+        if plan.requested == transaction.instant or is_later_resize:
+            return f"{plan.action} of {plan.requested}"
+    return None
 
 
 def _gives_way(store: Store, clustering: Instant) -> bool:
