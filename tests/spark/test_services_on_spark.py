@@ -14,12 +14,23 @@ from bucketlake import Table
 from bucketlake.cli import main
 from bucketlake.config import TimelineTimezone
 from bucketlake.errors import CorruptTableError
-from bucketlake.services import Retention, Tasks, check_table, clean_table, cluster_table, compact_table, here
+from bucketlake.services import (
+    ResizeTrigger,
+    Retention,
+    Tasks,
+    check_table,
+    clean_table,
+    cluster_table,
+    compact_table,
+    here,
+    look_for_resize,
+    schedule_resize,
+)
 from bucketlake.services.compaction import compact_slice
 from bucketlake.spark.services import SessionTasks
 from bucketlake.state import load_state
 from bucketlake.timeline import Clock
-from stand_ins.orders_table import orders, rows_of, written_table
+from stand_ins.orders_table import orders, orders_table, rows_of, written_table
 
 pytestmark = pytest.mark.spark
 
@@ -182,3 +193,26 @@ def test_a_compaction_is_shared_out_by_bytes(spark: SparkSession, tmp_path: Path
     due = table.compact(dry_run=True)
     compact_table(table.store, tasks=look)
     assert sum(sizes) == due.plan.size_bytes
+
+
+@pytest.mark.shows("C4", "C6")
+@pytest.mark.parametrize("virtual_logs", [False, True])
+def test_buckets_are_resized_on_spark_beside_frames_that_are_written(
+    spark: SparkSession, tmp_path: Path, virtual_logs: bool
+) -> None:
+    table = orders_table(tmp_path / "t", engine="consistent_hashing", virtual_logs=virtual_logs)
+    table.upsert(spark.createDataFrame(orders(range(200), "first", 10)))
+    small = ResizeTrigger(file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=4)
+    instant = schedule_resize(table.store, look_for_resize(table.store, small, tasks=SessionTasks(spark)))
+    assert instant is not None
+    summary = table.upsert(spark.createDataFrame(orders(range(50, 120), "beside", 20)))
+    assert (summary.rows, summary.logged) == (70, 70)
+    assert table.read(spark).where("name like 'beside%'").count() == 70
+    done = table.buckets.resize(
+        spark, file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=4, rounds=1
+    )
+    assert done.runs[0].instant == instant
+    assert {part.buckets for part in table.layout().partitions} == {4}
+    assert table.read(spark).where("name like 'beside%'").count() == 70
+    assert table.read(spark).count() == 200
+    assert table.fsck(spark).is_sound

@@ -179,7 +179,7 @@ def test_only_what_is_asked_for_is_done() -> None:
 
 def test_a_round_ends_before_the_next_step() -> None:
     table = written_table(memory())
-    answers = iter([False, False, True])
+    answers = iter([False, False, False, True])
     done = run_maintenance(table.store, EVERYTHING, should_end=lambda: next(answers))
     assert services_of(done) == ["compaction"]
 

@@ -171,8 +171,17 @@ def test_a_mistake_is_told_with_its_place(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", ["hoodie.index.type = 'BLOOM'", "hoodie.index.bucket.engine = 'CONSISTENT_HASHING'"]
+    "pair", ["hoodie.index.type = 'BLOOM'", "hoodie.index.bucket.engine = 'EXTENDIBLE_HASHING'"]
 )
 def test_an_index_that_new_tables_cannot_have_is_refused(pair: str) -> None:
     with pytest.raises(UnsupportedError, match="position 55"):
         parse(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS ({pair})", ())
+
+
+@pytest.mark.shows("C1")
+@pytest.mark.parametrize("word", ["CONSISTENT_HASHING", "consistent_hashing", "SIMPLE_HASHING"])
+def test_a_table_is_made_with_the_engine_that_is_named(word: str) -> None:
+    pair = f"hoodie.index.bucket.engine = '{word}'"
+    made = parse(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS ({pair})", ())
+    assert isinstance(made, CreateTable)
+    assert made.engine == word
