@@ -41,6 +41,7 @@ format: $(VENV)/.ready ## Put the sources into their one format
 bench: setup-test ## Measure against Hudi and the floor; prints the table that the README quotes
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.commits
+	@$(BIN)/python -m benchmarks.resizing
 
 soak: setup-test ## The randomized suites with wide seeds; takes an hour or more
 	@HYPOTHESIS_PROFILE=soak BUCKETLAKE_KILL_SECONDS=600 $(BIN)/python -m pytest tests/property tests/fault tests/interop --timeout=7200 $(PYTEST_ARGS)

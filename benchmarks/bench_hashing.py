@@ -3,8 +3,8 @@
     pytest benchmarks/bench_hashing.py -o python_files='bench_*.py' -o python_functions='bench_*'
 
 Budget, one core, twenty-byte ASCII keys of one field: ten million keys a second for the bucket hash, or
-tagging costs more than the shuffle behind it. Ring hash and ring lookup have the same budget; keys of several
-fields, which have to be cut first, half of it. The readable functions in `index/hashing.py` miss it by far:
+tagging costs more than the shuffle behind it. The ring hash has the same budget; keys of several fields, which
+have to be cut first, half of it. The readable functions in `index/hashing.py` miss it by far:
 they are the oracle in tests.
 """
 
@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bucketlake.index import HashingMetadata, buckets_of, ring_hashes_of
+from bucketlake.index import buckets_of, ring_hashes_of
 
 COUNT = 1_000_000
 
@@ -54,11 +53,3 @@ def bench_ring_hashes_of_composite_keys(benchmark: BenchmarkFixture, composite_k
     benchmark.extra_info["keys"] = COUNT
     hashes = benchmark(ring_hashes_of, composite_keys, ["k1", "k2"])
     assert len(set(hashes.tolist())) > 0.99 * COUNT
-
-
-def bench_ring_lookup_among_4096_nodes(benchmark: BenchmarkFixture) -> None:
-    ring = HashingMetadata.initial("p0", 4096).ring
-    hashes = np.random.default_rng(7).integers(0, 2**31 - 1, COUNT, np.int32)
-    benchmark.extra_info["keys"] = COUNT
-    places = benchmark(ring.nodes_of, hashes)
-    assert len(set(places.tolist())) == 4096
