@@ -199,11 +199,14 @@ class ConsistentBuckets:
             return _nowhere(record_keys)
         hashes = ring_hashes_of(record_keys, self.hash_fields)
         places = ring.nodes_of(hashes)
-        # The dictionary holds only nodes that occur, as for other buckets.
-        found, numbers = np.unique(places, return_inverse=True)
+        # The dictionary holds only nodes that occur, as for other buckets. Told by counting: to sort the places takes
+        # longer than to find them.
+        found = np.flatnonzero(np.bincount(places))
+        numbers = np.zeros(len(ring.nodes), np.int32)
+        numbers[found] = np.arange(len(found), dtype=np.int32)
         prefixes = [ring.nodes[place].file_id_prefix for place in found.tolist()]
         return pa.DictionaryArray.from_arrays(
-            pa.array(numbers.astype(np.int32), mask=hashes < 0), pa.array(prefixes, pa.string())
+            pa.array(numbers[places], mask=hashes < 0), pa.array(prefixes, pa.string())
         )
 
     def prefix_of_file(self, partition: str, file_id: str) -> str | None:

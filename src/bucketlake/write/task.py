@@ -265,7 +265,7 @@ def _write_shadows(
         file_id = new_file_id(prefix, partition=group.partition, instant=offspring.instant)
         name = offspring.log_name(file_id, instant=state.instant, task=state.log_version)
         done = _write_log(group, name, winners, state, chosen=chosen)
-        written.append(replace(done, received=0, received_sum=0, is_copy=not state.is_virtual))
+        written.append(replace(done, is_copy=not state.is_virtual))
     return tuple(written)
 
 
@@ -290,7 +290,10 @@ def _write_log(
     *,
     chosen: npt.NDArray[np.bool_] | None = None,
 ) -> GroupWritten:
-    """Write the winners, or those that are `chosen`, to a log file."""
+    """Write the winners, or those that are `chosen`, to a log file.
+
+    Of chosen ones nothing is reported as received: whoever writes the others, or refers to them all, says it.
+    """
     path = path_in_partition(group.partition, render_log_file_name(name))
     everything = np.ones(len(winners.entries), np.bool_) if chosen is None else chosen
     batches = list(winners.rows(winners.is_record & everything))
@@ -312,6 +315,7 @@ def _write_log(
     return _report(
         group,
         name.file_id,
+        is_receiver=chosen is None,
         path=path,
         is_log=True,
         previous_instant=name.instant,
@@ -382,11 +386,11 @@ def _check_elements(rows: pa.Table, state: WriteState) -> None:
         )
 
 
-def _report(group: _Group, file_id: str, **facts: Any) -> GroupWritten:
+def _report(group: _Group, file_id: str, *, is_receiver: bool = True, **facts: Any) -> GroupWritten:
     return GroupWritten(
         partition=group.partition,
         file_id=file_id,
-        received=len(group.record_keys),
-        received_sum=key_hash_sum(group.record_keys),
+        received=len(group.record_keys) if is_receiver else 0,
+        received_sum=key_hash_sum(group.record_keys) if is_receiver else 0,
         **facts,
     )
