@@ -54,6 +54,13 @@ ALONE = Contestant(
     "bucketlake_alone",
     "`Table.get`, `Table.to_arrow`, `Table.upsert`: one process, no Spark",
 )
+HUDI_RING = Contestant(
+    "hudi, ring", "hudi_ring", "Hudi's consistent bucket index, without its metadata table", JUDGE_PYTHON
+)
+HUDI_BLOOM = Contestant(
+    "hudi, Bloom", "hudi_bloom", "Hudi's Bloom index, without its metadata table", JUDGE_PYTHON
+)
+RING = Contestant("bucketlake, ring", "bucketlake_ring", "consistent hashing, on Spark 4.1")
 PARQUET = Contestant(
     "floor: Spark Parquet", "parquet_on_spark", "Spark 4.1's own reader on the same base files"
 )
@@ -68,7 +75,20 @@ FILES = Contestant(
 )
 
 CONTESTANTS = {
-    c.name: c for c in (HUDI, HUDI_AS_IT_COMES, BUCKETLAKE, SOURCE, ALONE, PARQUET, BASE_FILES, FILES)
+    c.name: c
+    for c in (
+        HUDI,
+        HUDI_AS_IT_COMES,
+        HUDI_RING,
+        HUDI_BLOOM,
+        BUCKETLAKE,
+        RING,
+        SOURCE,
+        ALONE,
+        PARQUET,
+        BASE_FILES,
+        FILES,
+    )
 }
 
 

@@ -11,15 +11,26 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.contestants import ALONE, BASE_FILES, BUCKETLAKE, FILES, PARQUET, SOURCE, Here, Respondent
+from benchmarks.contestants import (
+    ALONE,
+    BASE_FILES,
+    BUCKETLAKE,
+    FILES,
+    PARQUET,
+    RING,
+    SOURCE,
+    Here,
+    Respondent,
+)
 from benchmarks.data import MERGED, PLAIN, make_orders
 from benchmarks.race import Result, race
-from benchmarks.suites import read, write
+from benchmarks.suites import engines, read, write
 from benchmarks.tables import Writer, write_table
 from benchmarks.truth import truths_about
 from benchmarks.workers.base_files import BaseFiles
 from benchmarks.workers.bucketlake_alone import BucketlakeAlone
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
+from benchmarks.workers.bucketlake_ring import BucketlakeRing
 from benchmarks.workers.bucketlake_source import BucketlakeSource
 from benchmarks.workers.parquet_on_spark import ParquetOnSpark
 from benchmarks.workers.plain_files import PlainFiles
@@ -66,12 +77,13 @@ def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple
     truths = truths_about(orders)
     respondents: dict[str, Respondent] = {
         BUCKETLAKE.name: Here(BucketlakeOnSpark(spark)),
+        RING.name: Here(BucketlakeRing(spark)),
         ALONE.name: Here(BucketlakeAlone()),
         FILES.name: Here(PlainFiles()),
     }
     return tuple(
         result
-        for case in write.cases()
+        for case in (*write.cases(), *engines.cases())
         for result in write_race(
             case,
             suite="write",

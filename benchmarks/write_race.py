@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from benchmarks.contestants import BUCKETLAKE, HUDI, BenchmarkError, Respondent
+from benchmarks.contestants import BUCKETLAKE, HUDI, HUDI_RING, RING, BenchmarkError, Respondent
 from benchmarks.data import BATCHES, MERGED, PLAIN, Orders
 from benchmarks.meter import Cost, metered
 from benchmarks.race import Result, Score, Written, rotated
@@ -29,6 +29,9 @@ from benchmarks.truth import Truth
 
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
+
+_OURS = frozenset({BUCKETLAKE.name, RING.name})
+_JUDGES = (HUDI.name, HUDI_RING.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +146,8 @@ def _verify(
     case: WriteCase, tables: Mapping[str, Path], respondents: Mapping[str, Respondent], truth: Truth
 ) -> None:
     for name, table in tables.items():
-        readers = [name, HUDI.name] if name == BUCKETLAKE.name and HUDI.name in tables else [name]
-        for reader in readers:
+        judges = [judge for judge in _JUDGES if judge in tables] if name in _OURS else []
+        for reader in [name, *judges[:1]]:
             found = respondents[reader].ask("fingerprint", table=str(table))
             if found != truth.fingerprint:
                 raise BenchmarkError(

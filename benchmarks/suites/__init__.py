@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from benchmarks.race import Case
-from benchmarks.suites import read, write
+from benchmarks.suites import engines, read, write
 from benchmarks.write_race import WriteCase
 
-SUITES: dict[str, Callable[[], Sequence[Case | WriteCase]]] = {"read": read.cases, "write": write.cases}
+SUITES: dict[str, Callable[[], Sequence[Case | WriteCase]]] = {
+    "read": read.cases,
+    "write": write.cases,
+    "engines": engines.cases,
+}

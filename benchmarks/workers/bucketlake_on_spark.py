@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
@@ -14,17 +14,20 @@ from bucketlake import Table, create_table
 
 class BucketlakeOnSpark(SparkWorker):
     settings: ClassVar = {"spark.sql.python.filterPushdown.enabled": "true"}
+    shape: ClassVar[dict[str, Any]] = SHAPE
+    told: ClassVar[dict[str, Any]] = {"buckets": 4}
+    """What the tables that Hudi wrote do not say."""
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
-        return Table.open(table, buckets=4).read(self.session, columns=columns)
+        return Table.open(table, **self.told).read(self.session, columns=columns)
 
     def frame_of_key(self, table: str, order_id: str, dt: str | None) -> DataFrame:
         filters = [("order_id", "=", order_id)] + ([] if dt is None else [("dt", "=", dt)])
-        return Table.open(table, buckets=4).read(self.session, columns=COLUMNS, filters=filters)
+        return Table.open(table, **self.told).read(self.session, columns=COLUMNS, filters=filters)
 
     def load(self, table: str, rows: str, table_type: str) -> None:
         frame = self.session.read.parquet(rows)
-        made = create_table(self.session, table, frame, table_type=table_type, **SHAPE)
+        made = create_table(self.session, table, frame, table_type=table_type, **self.shape)
         made.bulk_insert(frame)
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
