@@ -135,26 +135,29 @@ def pack(rows: pa.Table, state: WriteState, *, piece_bytes: int = PIECE_BYTES) -
         starts += range(start, stop, rows_at_once)
     stops = [*starts[1:], count]
     high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)
-    pieces = [
-        _bytes_of(tagged.rows.slice(start, stop - start)) for start, stop in zip(starts, stops, strict=True)
-    ]
+    pieces = (tagged.rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True))
     return pa.RecordBatch.from_arrays(
         [
             pa.array(tagged.codes[starts]),
             pa.array(np.subtract(stops, starts, dtype=np.int64)),
             pa.array(np.add.reduceat(high, starts).astype(np.int64) if starts else [], pa.int64()),
             pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
-            pa.array(pieces, pa.binary()),
+            _as_bytes(pieces),
         ],
         names=["code", "rows", "high", "low", "data"],
     )
 
 
-def _bytes_of(rows: pa.RecordBatch) -> memoryview:
+def _as_bytes(pieces: Iterable[pa.RecordBatch]) -> pa.BinaryArray:
+    """Write pieces one behind the other into one buffer: many that grow cost the system more than they hold."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
-    return memoryview(sink.getvalue())
+    ends = [0]
+    for rows in pieces:
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_batch(rows)
+        ends.append(sink.tell())
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, sink.getvalue()])
 
 
 def _write_pieces(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
