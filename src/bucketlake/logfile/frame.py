@@ -43,7 +43,7 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _PAIR = struct.Struct(">ii")
 _TAIL_BYTES = 8
-_SEARCH_BYTES = 1 << 20
+_SEARCH_BYTES = 1 << 16
 
 
 class BlockType(IntEnum):
@@ -120,7 +120,8 @@ def decode_blocks(data: bytes | memoryview, *, path: str) -> Iterator[Block]:
         end = _end_of_block(data, position)
         if end is None:
             start = position + len(MAGIC)
-            end = _next_magic(data, start)
+            magic = find_bytes(data, MAGIC, start)
+            end = magic if magic >= 0 else len(data)
             yield Block(BlockType.CORRUPT, {}, data[start:end], start)
         else:
             yield _decode_body(data, body, end, path)
@@ -145,17 +146,24 @@ def _end_of_block(data: memoryview, position: int) -> int | None:
     return end
 
 
-def _next_magic(data: memoryview, start: int) -> int:
-    """Return where the next block may begin, searching a piece at a time: a torn block can be large."""
+def find_bytes(data: memoryview, wanted: bytes, start: int = 0) -> int:
+    """Return where `wanted` next stands in `data`, from `start` on; -1 if it does not.
+
+    A view cannot be searched, so pieces of it are copied, small ones: fresh memory for a large one costs more than
+    the search.
+
+    >>> find_bytes(memoryview(b"one two two"), b"two", 5)
+    8
+    """
+    piece_bytes = max(_SEARCH_BYTES, 2 * len(wanted))
     while start < len(data):
-        piece = bytes(data[start : start + _SEARCH_BYTES])
-        found = piece.find(MAGIC)
+        found = bytes(data[start : start + piece_bytes]).find(wanted)
         if found >= 0:
             return start + found
-        if start + _SEARCH_BYTES >= len(data):
+        if start + piece_bytes >= len(data):
             break
-        start += _SEARCH_BYTES - len(MAGIC) + 1
-    return len(data)
+        start += piece_bytes - len(wanted) + 1
+    return -1
 
 
 def _decode_body(data: memoryview, start: int, end: int, path: str) -> Block:

@@ -29,7 +29,7 @@ from pyarrow import types
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.logfile.avro_columns import decode_records
 from bucketlake.logfile.deletes import decode_deletes
-from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks
+from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks, find_bytes
 from bucketlake.logfile.records import LogDeletes, LogRecords
 from bucketlake.logfile.reference import decode_reference
 from bucketlake.schema import RECORD_KEY_COLUMN, align, parse_avro
@@ -223,8 +223,7 @@ def _may_mention(block: Block, keys: pa.Array) -> bool:
     """Say whether a block can hold one of a few keys: Avro leaves text as it is, so it stands in the bytes."""
     if block.type not in (BlockType.AVRO_DATA, BlockType.DELETE) or len(keys) > _KEYS_SEARCHED_MAX:
         return True
-    content = bytes(block.content)
-    return any(key.encode() in content for key in keys.to_pylist())
+    return any(find_bytes(block.content, key.encode()) >= 0 for key in keys.to_pylist())
 
 
 def _records(entry: _Placed, schema: pa.Schema, keys: pa.Array | None) -> LogRecords | None:

@@ -8,6 +8,7 @@ import pytest
 
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.logfile import BlockType, HeaderKey, decode_blocks, encode_block
+from bucketlake.logfile.frame import find_bytes
 
 # A rollback, as docs/formats/log-file.md takes it apart.
 ROLLBACK = bytes.fromhex(
@@ -110,3 +111,12 @@ def test_a_whole_block_that_contradicts_itself_is_an_error(at: int, number: int)
 def test_a_header_that_is_no_text_is_an_error() -> None:
     with pytest.raises(CorruptTableError, match="not UTF-8"):
         list(decode_blocks(block().replace(b"001", b"\xff\xff\xff"), path="f"))
+
+
+@pytest.mark.parametrize("before", [0, 1, 65_530, 65_531, 65_535, 65_536, 131_065, 200_000])
+@pytest.mark.parametrize("wanted", [b"key", b"k" * 70_000])
+def test_bytes_are_found_wherever_they_stand(before: int, wanted: bytes) -> None:
+    data = b"." * before + wanted + b"." * 9
+    assert find_bytes(memoryview(data), wanted) == before
+    assert find_bytes(memoryview(data), wanted + b"!") == -1
+    assert find_bytes(memoryview(data), wanted, before + 1) == -1
