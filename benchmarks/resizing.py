@@ -1,4 +1,6 @@
-"""`python -m benchmarks.resizing`: what a resize rewrites, and what it costs who writes beside it.
+"""`python -m benchmarks.resizing`: lookups on a ring, what a resize rewrites, and what it costs who writes beside it.
+
+Lookups: the owners of a million hashes on rings of more and more buckets, beside a binary search, in CPU time.
 
 Bytes: a partition of more and more buckets, one of which is too large and is split. Only that one may be rewritten.
 
@@ -19,19 +21,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake import Table, create_table
-from bucketlake.index import HashingMetadata, ring_hashes_of
+from bucketlake.index import HashingMetadata, Node, Ring, ring_hashes_of
+from bucketlake.index.ring import HASH_MAX
 from bucketlake.services import look_for_resize, run_resize, schedule_resize
 from bucketlake.services.resize_plan import ResizeTrigger
 
+LOOKED_UP = 1_000_000
+RING_SIZES = (16, 256, 4096, 65536)
 BUCKET_COUNTS = (4, 16, 64, 256)
 BUCKETS = 4
 """Of the tables that are written to."""
@@ -43,6 +49,40 @@ SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("amount", pa.float
 SPLIT_ALL = ResizeTrigger(file_bytes=1, split_threshold=1.0, merge_threshold=0.1)
 MODES = {"no resize": None, "dual write": False, "virtual logs": True}
 """Whether a table beside whose resize rows are written is made with virtual logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupCost:
+    """The least CPU seconds of several lookups of all hashes."""
+
+    ring_s: float
+    binary_search_s: float
+
+
+def ring_of(buckets: int) -> Ring:
+    ends = np.linspace(0, HASH_MAX, buckets + 1).astype(np.int64)[1:]
+    return Ring(tuple(Node(end, f"{number:08d}") for number, end in enumerate(ends.tolist())))
+
+
+def random_hashes() -> npt.NDArray[np.int32]:
+    return np.random.default_rng(7).integers(0, HASH_MAX, LOOKED_UP, np.int32)
+
+
+def look_up(buckets: int) -> LookupCost:
+    ring, hashes = ring_of(buckets), random_hashes()
+    values = np.array([node.value for node in ring.nodes], np.int32)
+    return LookupCost(
+        _least_cpu_s(lambda: ring.nodes_of(hashes)), _least_cpu_s(lambda: np.searchsorted(values, hashes))
+    )
+
+
+def _least_cpu_s(work: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(15):
+        start = time.thread_time()
+        work()
+        taken.append(time.thread_time() - start)
+    return min(taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +302,15 @@ def main() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="bucketlake-resizing-"))
     try:
-        print("| buckets | bytes read | bytes written | CPU |\n|---:|---:|---:|---:|")
+        print("| buckets | keys/s | per key | binary search, per key |\n|---:|---:|---:|---:|")
+        for buckets in RING_SIZES:
+            found = look_up(buckets)
+            print(
+                f"| {buckets:,} | {LOOKED_UP / found.ring_s / 1e6:,.0f} M | {found.ring_s / LOOKED_UP * 1e9:.1f} ns "
+                f"| {found.binary_search_s / LOOKED_UP * 1e9:.0f} ns |",
+                flush=True,
+            )
+        print("\n| buckets | bytes read | bytes written | CPU |\n|---:|---:|---:|---:|")
         for buckets in BUCKET_COUNTS:
             cost = split_one(folder / str(buckets), buckets=buckets, large=options.large, small=options.small)
             print(
