@@ -43,6 +43,8 @@ class WriteCase:
     """What is done to the table at the end."""
     servants: tuple[str, ...] = ()
     """Who does it."""
+    batches: tuple[str, ...] = BATCHES
+    """What is upserted between the load and the services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def write_race(
         is_warm_up = number < 0
         tables = {name: folder / case.name / re.sub("[^a-z]+", "-", name) for name in here}
         _remove(tables.values())
-        for step, batch in enumerate((LOAD, *BATCHES)):
+        loaded, ended = truths[PLAIN], truths[MERGED if case.batches else PLAIN]
+        for step, batch in enumerate((LOAD, *case.batches)):
             source = warm_up.batch(batch) if warm_up is not None and is_warm_up else orders.batch(batch)
             for name in rotated(here, number + step):
                 taken = _take(case, respondents[name], tables[name], source, is_load=batch == LOAD)
@@ -85,28 +88,32 @@ def write_race(
                 say(f"{case.name}, {kind}: {name} {taken.cost.wall_s:.2f} s, CPU {taken.cost.cpu_s:.2f} s")
                 if not is_warm_up:
                     (loads if batch == LOAD else upserts)[name].append(taken)
-            if not is_warm_up and batch in (LOAD, BATCHES[-1]):
-                _verify(case, tables, respondents, truths[PLAIN if batch == LOAD else MERGED])
+            if not is_warm_up and batch in (LOAD, *case.batches[-1:]):
+                _verify(case, tables, respondents, loaded if batch == LOAD else ended)
         for step, service in enumerate(case.services):
             for name in rotated([name for name in here if name in case.servants], number + step):
-                served = _serve(service, respondents[name], tables[name], truths[MERGED])
+                served = _serve(service, respondents[name], tables[name], ended)
                 say(
                     f"{case.name}, {service}: {name} {served.cost.wall_s:.2f} s, CPU {served.cost.cpu_s:.2f} s"
                 )
                 if not is_warm_up:
                     services[service][name].append(served)
         if case.services and not is_warm_up:
-            _verify(case, tables, respondents, truths[MERGED])
+            _verify(case, tables, respondents, ended)
         _remove(tables.values())
     return (
         _result(f"bulk load, {case.name}", case, suite, orders, loads),
-        _result(f"upsert of 5 %, {case.name}", case, suite, orders, upserts),
+        *([_result(f"upsert of 5 %, {case.name}", case, suite, orders, upserts)] if case.batches else []),
         *(
-            _result(f"{service} after five upserts, {case.name}", case, suite, orders, taken)
+            _result(f"{service} after {_words(case)}, {case.name}", case, suite, orders, taken)
             for service, taken in services.items()
             if taken
         ),
     )
+
+
+def _words(case: WriteCase) -> str:
+    return "five upserts" if case.batches else "a load"
 
 
 def _take(case: WriteCase, respondent: Respondent, table: Path, rows: Path, *, is_load: bool) -> _Taken:

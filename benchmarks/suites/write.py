@@ -2,7 +2,8 @@
 
 Copy-on-write rewrites the base files of all buckets for it, merge-on-read appends a log to each. The floor does
 the same to plain files and says what the bytes cost. At the end the logs are compacted, and the files that this
-made superfluous are cleaned away; or the day that holds 40 % of the orders gets eight buckets instead of four.
+made superfluous are cleaned away. In a table of its own, once loaded, the day that holds 40 % of the orders gets eight
+buckets instead of four.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ def cases() -> tuple[WriteCase, ...]:
     everybody = tuple(c.name for c in (HUDI_AS_IT_COMES, HUDI, BUCKETLAKE, ALONE, FILES))
     servants = tuple(c.name for c in (HUDI_AS_IT_COMES, HUDI, BUCKETLAKE, ALONE))
     return (
-        WriteCase("copy-on-write", "COPY_ON_WRITE", everybody, services=("rescale",), servants=servants),
+        WriteCase("copy-on-write", "COPY_ON_WRITE", everybody),
+        WriteCase(
+            "copy-on-write, rescaled",
+            "COPY_ON_WRITE",
+            servants,
+            services=("rescale",),
+            servants=servants,
+            batches=(),
+        ),
         WriteCase(
             "merge-on-read",
             "MERGE_ON_READ",

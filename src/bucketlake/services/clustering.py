@@ -44,6 +44,7 @@ from bucketlake.services.regroup import (
     base_path,
     keep_buckets,
     log_paths,
+    named,
     regroup,
 )
 from bucketlake.services.tasks import Tasks, here
@@ -55,7 +56,6 @@ from bucketlake.timeline import (
     Action,
     Clock,
     ClusteringGroup,
-    ClusteringSlice,
     CommitMetadata,
     Instant,
     RequestedReplace,
@@ -265,14 +265,7 @@ def _requested(slices: Iterable[FileSlice], plan: Clustering) -> RequestedReplac
         parameters={_SORT_COLUMNS: ",".join(plan.by), _ROW_GROUP_BYTES: str(plan.row_group_bytes)},
         groups=tuple(
             ClusteringGroup(
-                slices=(
-                    ClusteringSlice(
-                        partition=part.partition,
-                        file_id=part.file_id,
-                        base_file=split_path(part.base_file.path)[1] if part.base_file else None,
-                        log_files=tuple(split_path(log.path)[1] for log in part.log_files),
-                    ),
-                ),
+                slices=(named(part),),
                 metrics=metrics_of(part),
             )
             for part in slices

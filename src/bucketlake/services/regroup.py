@@ -29,7 +29,7 @@ from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_
 from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.errors import CommitConflictError, CorruptTableError, ProofError
 from bucketlake.index import Index
-from bucketlake.layout import TimelineView, parse_data_file
+from bucketlake.layout import FileSlice, TimelineView, parse_data_file
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (
     WRITE_TOKEN,
@@ -277,6 +277,16 @@ def _within(
     return (
         [part if here.all() else part.filter(pa.array(here)) for part, here in zip(rows, kept, strict=True)],
         [part[here] for part, here in zip(owners, kept, strict=True)],
+    )
+
+
+def named(part: FileSlice) -> ClusteringSlice:
+    """Name the files of a slice, as a plan does."""
+    return ClusteringSlice(
+        partition=part.partition,
+        file_id=part.file_id,
+        base_file=split_path(part.base_file.path)[1] if part.base_file else None,
+        log_files=tuple(split_path(log.path)[1] for log in part.log_files),
     )
 
 

@@ -53,13 +53,12 @@ from bucketlake.index import (
     write_config,
 )
 from bucketlake.layout import DataFile, FileSlice, slices_of
-from bucketlake.layout.names import split_path
 from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
 from bucketlake.services.catch_up import NOTHING_MOVED, Moved, catch_up, last_round, resumed
 from bucketlake.services.compaction import schema_text
 from bucketlake.services.held import Held, load_held
-from bucketlake.services.regroup import Regroup, RegroupTask
+from bucketlake.services.regroup import Regroup, RegroupTask, named
 from bucketlake.services.rollback import RollbackOrder, look_for_rollback, run_rollback
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, commit_metadata, files_of, load_state, table_schema, view_for
@@ -68,7 +67,6 @@ from bucketlake.timeline import (
     SCHEMA_KEY,
     Action,
     Clock,
-    ClusteringSlice,
     CommitMetadata,
     Instant,
     State,
@@ -602,7 +600,7 @@ def plan_tasks(
             instant=instant,
             work=Regroup(
                 partition=change.partition,
-                slices=tuple(map(_slice, slices)),
+                slices=tuple(map(named, slices)),
                 prefixes=tuple(f"{bucket:08d}" for bucket in buckets),
                 index=after,
             ),
@@ -643,15 +641,6 @@ def _linked(change: PartitionChange, index: Index) -> list[tuple[list[FileSlice]
     return [
         (slices, range(remainder, change.after, step)) for remainder, slices in sorted(by_remainder.items())
     ]
-
-
-def _slice(part: FileSlice) -> ClusteringSlice:
-    return ClusteringSlice(
-        partition=part.partition,
-        file_id=part.file_id,
-        base_file=split_path(part.base_file.path)[1] if part.base_file else None,
-        log_files=tuple(split_path(log.path)[1] for log in part.log_files),
-    )
 
 
 def _metadata(moved: Moved, state: TableState) -> CommitMetadata:

@@ -48,7 +48,7 @@ from bucketlake.index import (
     ring_hashes_of,
 )
 from bucketlake.layout import DataFile, FileGroupId, FileSlice, list_files, slices_of
-from bucketlake.layout.names import hashing_metadata_path, path_in_partition, split_path
+from bucketlake.layout.names import hashing_metadata_path, path_in_partition
 from bucketlake.logfile import (
     BlockType,
     HeaderKey,
@@ -71,7 +71,7 @@ from bucketlake.services.clustering import (
 from bucketlake.services.compaction import metrics_of, schema_text
 from bucketlake.services.completion import alive, complete, schedule
 from bucketlake.services.held import load_held
-from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths
+from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths, named
 from bucketlake.services.resize_plan import (
     BucketChange,
     Hashes,
@@ -397,7 +397,7 @@ def _group(
         for name, value in metrics_of(part).items():
             metrics[name] = metrics.get(name, 0.0) + value
     return ClusteringGroup(
-        slices=tuple(map(_slice, parts)),
+        slices=tuple(map(named, parts)),
         outputs=2 if change.at is not None else 1,
         metrics=metrics,
         extra={
@@ -405,15 +405,6 @@ def _group(
             RESIZED_NODES: encode_children(children),
             RESIZED_SEQUENCE: str(sequence),
         },
-    )
-
-
-def _slice(part: FileSlice) -> ClusteringSlice:
-    return ClusteringSlice(
-        partition=part.partition,
-        file_id=part.file_id,
-        base_file=split_path(part.base_file.path)[1] if part.base_file else None,
-        log_files=tuple(split_path(log.path)[1] for log in part.log_files),
     )
 
 
@@ -492,19 +483,12 @@ def _work(
 
 def _with_slices_of(state: TableState, plan: RequestedReplace) -> RequestedReplace:
     """Return a plan with its file groups as they are now."""
-    partitions = sorted({part.partition for group in plan.groups for part in group.slices})
-    listed = list_files(state.store, partitions)
-    view = view_for(state, (file for files in listed.values() for file in files))
-    seen = {
-        (partition, part.file_id): part
-        for partition, files in listed.items()
-        for part in slices_of(partition, files, view)
-    }
+    seen = _seen(state, list_files(state.store, _partitions(plan)))
     groups = [
         replace(
             group,
             slices=tuple(
-                _slice(seen[part.partition, part.file_id])
+                named(seen[part.partition, part.file_id])
                 for part in group.slices
                 if (part.partition, part.file_id) in seen
             ),
@@ -547,13 +531,8 @@ def _refuse_late(state: TableState, pending: Instant, plan: RequestedReplace, sc
 
 def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) -> str | None:
     planned = {(part.partition, part.file_id): part for group in plan.groups for part in group.slices}
-    listed = list_files(state.store, sorted({partition for partition, _ in planned}))
-    view = view_for(state, (file for files in listed.values() for file in files))
-    seen = {
-        (partition, part.file_id): part
-        for partition, files in listed.items()
-        for part in slices_of(partition, files, view)
-    }
+    listed = list_files(state.store, _partitions(plan))
+    seen = _seen(state, listed)
     follows = state.properties.table_type is TableType.COPY_ON_WRITE
     for group, part in planned.items():
         present = seen.get(group)
@@ -562,6 +541,20 @@ def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) 
             return f"file group {path_in_partition(*group)} was replaced or rewritten since it was planned"
     there = {file.path for files in listed.values() for file in files}
     return None if follows else _lost_by(state, families_of(plan, path=pending.path), seen, planned, there)
+
+
+def _partitions(plan: RequestedReplace) -> list[str]:
+    return sorted({part.partition for group in plan.groups for part in group.slices})
+
+
+def _seen(state: TableState, files: Mapping[str, tuple[DataFile, ...]]) -> dict[FileGroupId, FileSlice]:
+    """Return what a reader sees of every file group among these files."""
+    view = view_for(state, (file for group in files.values() for file in group))
+    return {
+        (partition, part.file_id): part
+        for partition, group in files.items()
+        for part in slices_of(partition, group, view)
+    }
 
 
 def _lost_by(
