@@ -77,7 +77,8 @@ def write_race(
     }
     for number in range(-warm_ups if warm_up is not None else 0, repeats):
         is_warm_up = number < 0
-        tables = {name: folder / case.name / re.sub("[^a-z]+", "-", name) for name in here}
+        # Without blanks and commas, which options in one text of Hudi's do not survive.
+        tables = {name: folder / _as_path(case.name) / _as_path(name) for name in here}
         _remove(tables.values())
         loaded, ended = truths[PLAIN], truths[MERGED if case.batches else PLAIN]
         for step, batch in enumerate((LOAD, *case.batches)):
@@ -110,6 +111,10 @@ def write_race(
             if taken
         ),
     )
+
+
+def _as_path(words: str) -> str:
+    return re.sub("[^a-z]+", "-", words)
 
 
 def _words(case: WriteCase) -> str:
