@@ -29,6 +29,7 @@ from pyarrow import types
 from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
+from bucketlake.index import ConsistentBuckets
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, list_files, slices_of
 from bucketlake.layout.names import path_in_partition, split_path
 from bucketlake.merge import MergeRules
@@ -411,7 +412,12 @@ def due_clustering(
 def _checked_state(store: Store) -> TableState:
     state = load_state(store)
     check_writable(state)
-    writing_index(state)
+    index = writing_index(state)
+    if isinstance(index, ConsistentBuckets):
+        raise ConfigError(
+            f"{store.uri} has {index}: the ids of its file groups are those of the ring, and a clustering that only "
+            f"sorts would use them again. `bucketlake buckets resize` writes buckets anew, under new ids."
+        )
     if is_non_blocking(state.properties):
         raise ConfigError(
             f"{store.uri} is non-blocking: the ids of its file groups are fixed, and a clustering gives them new ones. "

@@ -506,6 +506,18 @@ def test_what_cannot_be_resized_is_refused() -> None:
         a_table(engine="odd")
 
 
+def test_a_clustering_that_only_sorts_is_refused_and_leaves_resizes_alone() -> None:
+    table = loaded()
+    before = contents(table)
+    with pytest.raises(ConfigError, match="buckets resize"):
+        table.cluster(by=["v"])
+    instant = schedule(table)
+    with pytest.raises(ConfigError, match="buckets resize"):
+        table.cluster(by=["v"])
+    run_resize(table.store, instant)
+    assert contents(table) == before
+
+
 def test_fsck_names_a_ring_whose_file_groups_are_missing() -> None:
     table = loaded()
     (done,) = resize_table(table.store, SPLIT, rounds=1)
