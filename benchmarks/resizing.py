@@ -8,7 +8,7 @@ Throughput: a process upserts batches in a loop, into merge-on-read tables of fo
 bucket is being resized; in the others all are being split, so that every row has a second place: one writes rows
 twice, the other once, with references. First nobody runs the resize, which shows what the second place costs; then
 another process runs it. Tables take turns with each batch, and all are compared with the truth in the end. CPU is that
-of the writer alone.
+of the writer and what it started. With `--spark` the batches are frames, and Spark's share is counted too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.meter import metered
+from benchmarks.race import rotated
 from bucketlake import Table, create_table
 from bucketlake.index import HashingMetadata, Node, Ring, ring_hashes_of
 from bucketlake.index.ring import HASH_MAX
@@ -47,6 +51,7 @@ ROWS_PER_BUCKET = (1_000, 10_000, 50_000, 200_000)
 
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("amount", pa.float64()), ("note", pa.string())])
 SPLIT_ALL = ResizeTrigger(file_bytes=1, split_threshold=1.0, merge_threshold=0.1)
+WARM_UPS_ON_SPARK = 3
 MODES = {"no resize": None, "dual write": False, "virtual logs": True}
 """Whether a table beside whose resize rows are written is made with virtual logs."""
 
@@ -151,11 +156,12 @@ class Written:
     cpu_s: list[float] = field(default_factory=list)
     wall_s: list[float] = field(default_factory=list)
 
-    def upsert(self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]], rows: pa.Table, ts: int) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
-        self.table.upsert(rows)
-        self.cpu_s.append(time.process_time() - cpu)
-        self.wall_s.append(time.perf_counter() - wall)
+    def upsert(
+        self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]], rows: pa.Table | DataFrame, ts: int
+    ) -> None:
+        cost = metered(os.getpid(), lambda: self.table.upsert(rows, progress=False)).cost
+        self.cpu_s.append(cost.cpu_s)
+        self.wall_s.append(cost.wall_s)
         self.rows.append(len(chosen))
         self.newest[chosen] = ts
 
@@ -198,20 +204,28 @@ def scheduled(table: Table) -> str:
     return instant
 
 
-def measure_pending(folder: Path, *, per_bucket: int, loaded: int, writes: int) -> dict[str, Written]:
-    """Write beside resizes that nobody runs."""
+def measure_pending(
+    folder: Path, *, per_bucket: int, loaded: int, writes: int, session: SparkSession | None = None
+) -> dict[str, Written]:
+    """Write beside resizes that nobody runs: frames if there is a session, else tables in this process."""
     chance = np.random.default_rng(per_bucket)
     keys = _texts(chance, loaded, 16)
     tables = {mode: made(folder / f"{per_bucket} {mode}", keys, virtual) for mode, virtual in MODES.items()}
     for mode, one in tables.items():
         if MODES[mode] is not None:
             scheduled(one.table)
-    for ts in range(1, writes + 2):
+    for ts in range(1, writes + 1 + (WARM_UPS_ON_SPARK if session is not None else 1)):
         chosen = chance.choice(loaded, per_bucket * BUCKETS, replace=False)
         rows = _rows(keys.take(pa.array(chosen)), chance, ts=ts)
-        for one in tables.values():
-            one.upsert(chosen, rows, ts)
-            if ts == 1:
+        given: pa.Table | DataFrame = rows
+        if session is not None:
+            batch = folder / "batch.parquet"
+            pq.write_table(rows, batch)
+            given = session.read.parquet(str(batch))
+        # Each time another first, and the first writes for nothing: workers start then, and the JVM compiles.
+        for one in rotated(list(tables.values()), ts):
+            one.upsert(chosen, given, ts)
+            if ts <= (WARM_UPS_ON_SPARK if session is not None else 1):
                 one.forget()
     for one in tables.values():
         one.verify()
@@ -286,6 +300,21 @@ def _print_costs(title: str, found: dict[str, Written]) -> None:
         )
 
 
+def _measure_on_spark(folder: Path, options: argparse.Namespace) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "3g")
+    session = builder.config("spark.ui.enabled", "false").getOrCreate()
+    print("\n| | writes | n | rows per CPU second | drop | rows per second | drop |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for per_bucket in (10_000, 100_000):
+        found = measure_pending(
+            folder, per_bucket=per_bucket, loaded=options.loaded, writes=options.writes, session=session
+        )
+        _print_costs(f"on Spark, {per_bucket:,} rows per bucket", found)
+    session.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.resizing", description=__doc__)
     parser.add_argument("--large", type=int, default=100_000, help="rows of the bucket that is split")
@@ -295,6 +324,7 @@ def main() -> None:
     )
     parser.add_argument("--writes", type=int, default=7, help="of each batch size, into each table")
     parser.add_argument("--rounds", type=int, default=2, help="resizes to write beside")
+    parser.add_argument("--spark", action="store_true", help="only the writes, as frames on local Spark")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -302,6 +332,9 @@ def main() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="bucketlake-resizing-"))
     try:
+        if options.spark:
+            _measure_on_spark(folder, options)
+            return
         print("| buckets | keys/s | per key | binary search, per key |\n|---:|---:|---:|---:|")
         for buckets in RING_SIZES:
             found = look_up(buckets)
