@@ -67,6 +67,7 @@ from bucketlake.services.clustering import (
     pending_clustering,
     plan_of_clustering,
     report_clustering,
+    take_back,
 )
 from bucketlake.services.compaction import metrics_of, schema_text
 from bucketlake.services.completion import alive, complete, schedule
@@ -107,7 +108,7 @@ from bucketlake.write.claims import list_claims
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import marked_files
-from bucketlake.write.recovery import RolledBack, latest_time, recover, roll_back_run, settle
+from bucketlake.write.recovery import RolledBack, latest_time, recover, settle
 from bucketlake.write.resizes import families_of, pending_resizes, shadow_logs
 from bucketlake.write.writable import check_writable
 
@@ -181,7 +182,7 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
                 service, say, clock=clock, before_publishing=lambda: _remove_unfinished(store, instant, plan)
             )
     except CommitConflictError:
-        _take_back(store, instant, clock)
+        take_back(store, instant, clock)
         raise
     _mark(store)
     return report_clustering(instant, completed, _metadata(plan, moved, schema))
@@ -194,7 +195,7 @@ def abort_resize(store: Store, instant: str, *, clock: Clock | None = None) -> R
     """
     state = _checked_state(store)
     clock = clock or process_clock(state.properties.timeline_timezone)
-    done = _take_back(store, instant, clock)
+    done = take_back(store, instant, clock)
     if done is None:
         clustered_before(load_state(store), instant)
     return done
@@ -606,16 +607,6 @@ def _remove_unfinished(store: Store, instant: str, plan: RequestedReplace) -> No
         if not all(map(view.is_committed, instants)):
             unfinished.append(log.path)
     in_parallel(store.delete, unfinished, store)
-
-
-def _take_back(store: Store, instant: str, clock: Clock) -> RolledBack | None:
-    """Take a resize back as far as it is there; None if it is not pending, or turns out to be completed."""
-    with table_lock(store):
-        state = load_state(store)
-        pending = pending_clustering(state, instant)
-        if pending is None:
-            return None
-        return roll_back_run(store, state.properties, pending, clock=clock, keeps_plan=False)
 
 
 def _mark(store: Store) -> None:
