@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from zipimport import zipimporter
 
+import pyarrow as pa
 import pytest
 
 from bucketlake.spark import settle_worker
@@ -28,7 +29,8 @@ def test_a_settled_worker_holds_no_zip_open_and_still_imports_from_it(
     assert importlib.import_module("second_in_zip").value == 2
 
 
-def test_a_settled_workers_modules_are_out_of_the_collectors_sight() -> None:
+def test_a_settled_workers_modules_are_out_of_the_collectors_sight_and_its_memory_stays() -> None:
     settle_worker()
     assert gc.get_freeze_count() > 10_000
+    assert pa.default_memory_pool().backend_name == "system"
     gc.unfreeze()
