@@ -28,7 +28,7 @@ from bucketlake.index import register_rule_type
 from bucketlake.read import Filter, Op
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention
 from bucketlake.sql import sql
-from bucketlake.table import Table, create_table
+from bucketlake.table import Table, create_table, parquet_files
 
 __all__ = [
     "BucketlakeError",
@@ -54,6 +54,7 @@ __all__ = [
     "UnsafePathError",
     "UnsupportedError",
     "create_table",
+    "parquet_files",
     "register_rule_type",
     "sql",
 ]

@@ -10,7 +10,7 @@ import getpass
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeGuard, Unpack, cast, overload
 
 import pyarrow as pa
 
@@ -98,6 +98,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from bucketlake.spark.files import Files
+    from bucketlake.spark.write import SparkRows
+
+    Rows: TypeAlias = DataFrame | pa.Table | Files
+    """What can be written: a frame or files by Spark's tasks, an Arrow table by this process."""
+
 
 class QueryArguments(TypedDict, total=False):
     """What may be asked of a read; `make_query` gives the defaults."""
@@ -163,10 +169,22 @@ class RetentionArguments(TypedDict, total=False):
     retain_versions: int | None
 
 
+def parquet_files(
+    spark: SparkSession, paths: str | Sequence[str], *, storage_options: Mapping[str, str] | None = None
+) -> Files:
+    """Take Parquet files as they are for rows to be written: `table.bulk_insert(parquet_files(spark, "/data/orders"))`.
+
+    A path is a file, or a folder of files that end in `.parquet`, without those whose path has a name that begins with
+    a dot or an underscore. All have the same columns. The tasks that write read them, and their rows do not pass
+    through Spark, which costs less than a frame does. `storage_options` are for object stores.
+    """
+    return on_spark.files.parquet_files(spark, paths, storage_options=storage_options)
+
+
 def create_table(
     spark: SparkSession | None,
     path: str | PathLike[str],
-    schema: pa.Schema | StructType | DataFrame | str,
+    schema: pa.Schema | StructType | DataFrame | Files | str,
     *,
     key: str | Sequence[str],
     partition: str | Sequence[str] = (),
@@ -187,18 +205,17 @@ def create_table(
 ) -> Table:
     """Make an empty table at `path`.
 
-    `schema` is an Arrow or Spark schema, a frame that has it, or DDL text; `spark` may be None. Rows with one `key`
-    are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one. A key
-    is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are hashed,
-    is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`, give
-    partitions counts of their own: the first expression that is found in a partition's path decides, and `buckets` is
-    for the others. They are regular expressions unless `rule_type` names another registered type. With the `engine`
+    `schema` is an Arrow or Spark schema, a frame or files that have it, or DDL text; `spark` may be None. Rows with one
+    `key` are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one.
+    A key is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are
+    hashed, is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`,
+    give partitions counts of their own: the first expression that is found in a partition's path decides, and `buckets`
+    is for the others. They are regular expressions unless `rule_type` names another registered type. With the `engine`
     `consistent_hashing`, `buckets` is what a partition begins with, and `table.buckets.resize` splits the large ones
-    and merges the small ones while writers and readers go on. Rows for a bucket that is being resized are written
-    twice then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
-    missing rows. In a `non_blocking`
-    table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time may both commit: none
-    needs to be run again.
+    and merges the small ones while writers and readers go on. Rows for a bucket that is being resized are written twice
+    then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
+    missing rows. In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at
+    the same time may both commit: none needs to be run again.
     """
     store = open_store(fspath(path), storage_options)
     spec = TableSpec(
@@ -338,20 +355,20 @@ class Table:
         plan = plan_lookup(state, query, index, record_keys, partition=partition)
         return lookup(plan, record_keys, unproven=index if self._is_told() else None)
 
-    def upsert(self, rows: DataFrame | pa.Table, **options: Unpack[WriteArguments]) -> CommitSummary:
+    def upsert(self, rows: Rows, **options: Unpack[WriteArguments]) -> CommitSummary:
         """Write `rows`: new keys are inserted, known ones updated unless the table has a newer version.
 
-        A row whose `_hoodie_is_deleted` is true deletes. An Arrow table is written by this process, without Spark: for
-        small data.
+        A row whose `_hoodie_is_deleted` is true deletes. A frame is written by Spark, and so are `parquet_files`, which
+        cost less than a frame of them. An Arrow table is written by this process, without Spark: for small data.
         """
         return self._write(rows, Operation.UPSERT, **options)
 
-    def bulk_insert(self, rows: DataFrame | pa.Table, **options: Unpack[WriteArguments]) -> CommitSummary:
+    def bulk_insert(self, rows: Rows, **options: Unpack[WriteArguments]) -> CommitSummary:
         """Load `rows` into new buckets, as `upsert` would; where a bucket has rows already they are merged."""
         return self._write(rows, Operation.BULK_INSERT, **options)
 
     def overwrite(
-        self, rows: DataFrame | pa.Table, *, whole_table: bool = False, **options: Unpack[WriteArguments]
+        self, rows: Rows, *, whole_table: bool = False, **options: Unpack[WriteArguments]
     ) -> CommitSummary:
         """Replace the partitions that `rows` have rows in, or with `whole_table` everything, by `rows`."""
         operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
@@ -359,15 +376,15 @@ class Table:
 
     def delete(
         self,
-        rows_or_keys: DataFrame | pa.Table | Key | Sequence[Key],
+        rows_or_keys: Rows | Key | Sequence[Key],
         *,
         partition: str | None = None,
         **options: Unpack[WriteArguments],
     ) -> CommitSummary:
         """Delete rows, whatever their ordering values.
 
-        A frame, or an Arrow table, brings the key and partition columns; others are passed over. Keys, as `get` takes
-        them, are looked up first, in every partition unless one is named.
+        A frame, files, or an Arrow table bring the key and partition columns; others are passed over. Keys, as `get`
+        takes them, are looked up first, in every partition unless one is named.
         """
         if _is_rows(rows_or_keys):
             return self._write(rows_or_keys, Operation.DELETE, **options)
@@ -383,9 +400,7 @@ class Table:
         """Empty whole partitions, named by their paths."""
         return self._maintained(run_delete_partitions(self.store, _names(partitions)), maintenance, here)
 
-    def _write(
-        self, rows: DataFrame | pa.Table, operation: Operation, **options: Unpack[WriteArguments]
-    ) -> CommitSummary:
+    def _write(self, rows: Rows, operation: Operation, **options: Unpack[WriteArguments]) -> CommitSummary:
         asked = self._index_arguments
         checked = WriteOptions(
             log_format=_log_format(options.get("log_format", LogFormat.PARQUET)),
@@ -397,9 +412,12 @@ class Table:
         if isinstance(rows, pa.Table):
             summary = run_write(ArrowRows(rows), self.store, operation, checked)
             return self._maintained(summary, maintenance, here)
-        frame = on_spark.write.FrameRows(rows, progress=progress)
-        summary = run_write(frame, self.store, operation, checked)
-        return self._maintained(summary, maintenance, _tasks(rows.sparkSession, progress))
+        if _is_files(rows):
+            by_tasks: SparkRows = on_spark.files.FileRows(rows, progress=progress)
+        else:
+            by_tasks = on_spark.write.FrameRows(cast("DataFrame", rows), progress=progress)
+        summary = run_write(by_tasks, self.store, operation, checked)
+        return self._maintained(summary, maintenance, _tasks(by_tasks.session, progress))
 
     def _maintained(
         self, summary: CommitSummary, maintenance: Maintenance | None, tasks: Tasks
@@ -839,7 +857,9 @@ def _log_format(name: LogFormat | str) -> LogFormat:
         raise ConfigError(f"log_format is {name!r}; expected one of {known}.") from None
 
 
-def _columns_of(schema: pa.Schema | StructType | DataFrame | str, spark: SparkSession | None) -> pa.Schema:
+def _columns_of(
+    schema: pa.Schema | StructType | DataFrame | Files | str, spark: SparkSession | None
+) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     if isinstance(schema, str):
@@ -848,9 +868,16 @@ def _columns_of(schema: pa.Schema | StructType | DataFrame | str, spark: SparkSe
         # The session decides what some words mean: spark.sql.timestampType.
         schema = spark.createDataFrame([], schema)
     fields = schema.schema if hasattr(schema, "schema") else schema
+    if isinstance(fields, pa.Schema):
+        return fields
     return on_spark.arrow_schema(fields.jsonValue())
 
 
 def _is_rows(value: object) -> bool:
     """Tell rows from keys: a frame, classic or of Spark Connect, has `mapInArrow`."""
-    return isinstance(value, pa.Table) or hasattr(value, "mapInArrow")
+    return isinstance(value, pa.Table) or _is_files(value) or hasattr(value, "mapInArrow")
+
+
+def _is_files(value: object) -> TypeGuard[Files]:
+    # Their module needs pyspark, which a process without frames does not have to import.
+    return hasattr(value, "parts")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from bucketlake import Table, create_table
+from bucketlake import Table, create_table, parquet_files
 from bucketlake.basefile import read_file_facts
 from bucketlake.layout.names import (
     is_partition_metadata,
@@ -26,8 +28,9 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.logfile import log_file_facts
+from bucketlake.spark.files import Files
 from bucketlake.state import load_state
-from bucketlake.storage import Store
+from bucketlake.storage import Store, open_store
 from bucketlake.timeline import read_commit_metadata
 from bucketlake.write.commit import PROOF_KEY
 from judges.rows import META_COLUMNS, assert_same_rows
@@ -115,6 +118,21 @@ class Place:
     spark: SparkSession
     root: str
     options: Mapping[str, str] | None = None
+    has_files: bool = False
+    """Whether rows are handed over as Parquet files, and not as frames."""
+
+    def rows(self, batch: Sequence[Order], columns: Sequence[str] = tuple(SCHEMA.names)) -> DataFrame | Files:
+        if not self.has_files:
+            return frame_of(self.spark, batch).select(*columns)
+        store = open_store(self.root, self.options)
+        folder = f"incoming/{uuid.uuid4()}"
+        whole = pa.Table.from_pylist(batch, SCHEMA).select(columns)
+        for number, start in enumerate((0, len(batch) // 3)):
+            file = pa.BufferOutputStream()
+            rows = whole.slice(start, len(batch) // 3 if number == 0 else None)
+            pq.write_table(rows, file, row_group_size=17)
+            store.put(f"{folder}/{number}.parquet", file.getvalue().to_pybytes())
+        return parquet_files(self.spark, f"{self.root}/{folder}", storage_options=self.options)
 
     def new_table(self, name: str, table_type: str) -> Table:
         return create_table(

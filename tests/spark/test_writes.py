@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from servers.s3 import S3Server
 from spark.orders import Place
-from spark.write_scenarios import SCENARIO_CASES, every_kind_of_write
+from spark.write_scenarios import SCENARIO_CASES, every_kind_of_write, rows_that_cannot_be_written
 
 pytestmark = [pytest.mark.spark, pytest.mark.shows("S1", "S2", "S3", "S5", "X3")]
 
@@ -25,3 +26,17 @@ def test_a_session_writes_to_an_object_store(
     table_type: str, spark: SparkSession, s3_server: S3Server
 ) -> None:
     every_kind_of_write(Place(spark, f"s3://{s3_server.bucket}/writes", s3_server.options), table_type)
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("scenario", [every_kind_of_write, rows_that_cannot_be_written])
+def test_a_session_writes_files_that_it_does_not_read(
+    scenario: Callable[[Place, str], None], table_type: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    scenario(Place(spark, str(tmp_path), has_files=True), table_type)
+
+
+@pytest.mark.s3
+def test_files_of_an_object_store_are_written(spark: SparkSession, s3_server: S3Server) -> None:
+    root = f"s3://{s3_server.bucket}/files"
+    every_kind_of_write(Place(spark, root, s3_server.options, has_files=True), "MERGE_ON_READ")

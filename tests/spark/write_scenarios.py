@@ -33,7 +33,7 @@ def every_kind_of_write(place: Place, table_type: str) -> None:
     check_rows(table, truth)
 
     first = orders(range(200), version=10)
-    summary = table.bulk_insert(frame_of(spark, first))
+    summary = table.bulk_insert(place.rows(first))
     truth.upsert(first)
     assert (summary.rows, summary.inserted) == (200, 200)
     assert len(table.plan().slices) == len(DAYS) * BUCKETS
@@ -50,21 +50,21 @@ def every_kind_of_write(place: Place, table_type: str) -> None:
         *orders(range(260, 265), version=20, deleted=True),  # never heard of
         *orders(range(400, 420), version=20, days=["2026-06-20"]),
     ]
-    summary = table.upsert(frame_of(spark, batch))
+    summary = table.upsert(place.rows(batch))
     truth.upsert(batch)
     assert summary.rows == len(batch)
     check_rows(table, truth, spark)
     check_files(table)
 
     gone = orders([*range(20), 5_000], version=0)
-    table.delete(frame_of(spark, gone).select("day", "id"))
+    table.delete(place.rows(gone, ["day", "id"]))
     truth.delete(gone)
     table.delete([200, 201])
     truth.delete(orders([200, 201], version=0))
     check_rows(table, truth)
 
     anew = orders(range(1_000, 1_030), version=1, days=[DAYS[0]])
-    summary = table.overwrite(frame_of(spark, anew))
+    summary = table.overwrite(place.rows(anew))
     truth.clear([DAYS[0]])
     truth.upsert(anew)
     assert summary.replaced == BUCKETS
@@ -76,12 +76,12 @@ def every_kind_of_write(place: Place, table_type: str) -> None:
         *orders(range(1, 40, 3), version=3),  # to the day that was emptied
         *orders(range(2, 20, 3), version=30),  # deleted before
     ]
-    table.upsert(frame_of(spark, again))
+    table.upsert(place.rows(again))
     truth.upsert(again)
     check_rows(table, truth)
 
     last = orders(range(2_000, 2_010), version=1)
-    table.overwrite(frame_of(spark, last), whole_table=True)
+    table.overwrite(place.rows(last), whole_table=True)
     truth = Truth()
     truth.upsert(last)
     check_rows(table, truth, spark)
@@ -95,7 +95,7 @@ def rows_that_cannot_be_written(place: Place, table_type: str) -> None:
     while_tagging = orders(range(50), version=2)
     while_tagging[30]["id"] = None
     with unchanged(table.store, markers=False), pytest.raises(ConfigError, match="'id' is null or empty"):
-        table.upsert(frame_of(place.spark, while_tagging))
+        table.upsert(place.rows(while_tagging))
     # Of one file group, so that no other task is still at work when the write is taken back.
     while_writing = [row for version in range(2, 9) for row in orders([30], version=version)]
     while_writing[3]["items"] = ["nut", None]
@@ -103,7 +103,7 @@ def rows_that_cannot_be_written(place: Place, table_type: str) -> None:
         unchanged(table.store, markers=False),
         pytest.raises(ConfigError, match="'items' has an array with a null"),
     ):
-        table.upsert(frame_of(place.spark, while_writing))
+        table.upsert(place.rows(while_writing))
     check_rows(table, truth)
 
 

@@ -159,7 +159,7 @@ def upsert(
     read = partial(read_rows, schema=schema, given=format_)
     if spark:
         summary = opened.upsert(
-            on_spark.local.frame_of_files(on_spark.local.local_session(), files, read, schema)
+            on_spark.local.files_read_by(on_spark.local.local_session(), files, read, schema)
         )
     else:
         summary = opened.upsert(pa.concat_tables(read(file) for file in files))
@@ -207,7 +207,7 @@ def _delete_rows(table: Table, file: str, given: FileFormat | None, *, on_local_
     if not on_local_spark:
         return table.delete(read(file))
     session = on_spark.local.local_session()
-    return table.delete(on_spark.local.frame_of_files(session, [file], read, schema))
+    return table.delete(on_spark.local.files_read_by(session, [file], read, schema))
 
 
 def _show(summary: CommitSummary, screen: Screen) -> None:

@@ -169,9 +169,10 @@ class Winners:
         start = 0
         for log in self.logs:
             stop = start + _size(log)
-            if isinstance(log, LogRecords) and is_chosen[start:stop].any():
+            of_log = is_chosen[start:stop]
+            if isinstance(log, LogRecords) and of_log.any():
                 table = _conform(log.records, self.schema)
-                kept = table.filter(pa.array(is_chosen[start:stop]))
+                kept = table if of_log.all() else table.filter(pa.array(of_log))
                 yield from (batch for batch in kept.to_batches() if batch.num_rows)
             start = stop
 

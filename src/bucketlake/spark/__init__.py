@@ -12,11 +12,12 @@ from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
 
 if TYPE_CHECKING:
-    from bucketlake.spark import local, services, write
+    from bucketlake.spark import files, local, services, write
 
 __all__ = [
     "arrow_schema",
     "ddl",
+    "files",
     "local",
     "parse_ddl",
     "scan",
@@ -26,7 +27,7 @@ __all__ = [
     "write",
 ]
 
-_NEED_PYSPARK = frozenset({"local", "services", "write"})
+_NEED_PYSPARK = frozenset({"files", "local", "services", "write"})
 
 
 def __getattr__(name: str) -> ModuleType:

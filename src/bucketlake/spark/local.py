@@ -1,17 +1,16 @@
-"""A Spark session on this machine, and files as a frame on it: for commands that are given `--spark`."""
+"""A Spark session on this machine, and files that its tasks read: for commands that are given `--spark`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from bucketlake.spark.types import ddl
-from bucketlake.spark.worker import settle_worker
+from bucketlake.spark.files import Files
 
 
 def local_session() -> SparkSession:
@@ -23,6 +22,7 @@ def local_session() -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",
+        "spark.python.daemon.module": "bucketlake.spark.daemon",
     }
     builder = SparkSession.builder.master("local[*]").appName("bucketlake")
     for name, value in settings.items():
@@ -30,18 +30,12 @@ def local_session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def frame_of_files(
+def files_read_by(
     session: SparkSession, files: Sequence[str], read: Callable[[str], pa.Table], schema: pa.Schema
-) -> DataFrame:
+) -> Files:
     """Return the rows that `read` makes of the files, one task for each file."""
-    numbers = session.range(0, len(files), 1, len(files))
-    return numbers.mapInArrow(partial(_read_files, files=tuple(files), read=read), ddl(schema))
+    return Files(session, tuple(partial(_rows_of, read, file) for file in files), schema)
 
 
-def _read_files(
-    batches: Iterable[pa.RecordBatch], *, files: tuple[str, ...], read: Callable[[str], pa.Table]
-) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from read(files[number]).to_batches()
+def _rows_of(read: Callable[[str], pa.Table], file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return iter(read(file).select(schema.names).to_batches())

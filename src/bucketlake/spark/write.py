@@ -1,10 +1,10 @@
-"""A frame to be written: packed by file group, shuffled, and handed to the writing tasks.
+"""Rows to be written by Spark: packed by file group, shuffled, and handed to the writing tasks.
 
-    frame ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
+    rows  ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
           ── shuffle ──> pieces of a file group in one task, in one run
           ── write_groups ──> one file per file group, one report each
 
-The frame is evaluated once, and its rows are held nowhere whole. They cross from rows to columns once, on their way
+A frame is evaluated once, and its rows are held nowhere whole. They cross from rows to columns once, on their way
 to the tagger; from there on Spark moves pieces, and a piece costs it what a row does.
 """
 
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,42 +43,49 @@ from bucketlake.write import (
     write_groups,
 )
 
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 16 << 20
 """Rows are tagged and sorted so many bytes at a time."""
 PIECE_BYTES = 128 << 10
+SENT_BYTES = 4 << 20
+"""Pieces are sent so many bytes at a time."""
 BATCH_ROWS = 1_000
-"""Rows, or pieces, that are sent to a task at once."""
+"""Rows of a frame that are sent to a task at once."""
 
-_BY_ROWS = {
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
-}
 # What sessions had before; several writes of one session may be under way.
-_settings: dict[int, tuple[int, dict[str, str | None]]] = {}
-_settings_guard = Lock()
+_before: dict[int, tuple[int, dict[str, str | None]]] = {}
+_before_guard = Lock()
 
-_PIECE = "code BIGINT, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+PIECE = "code BIGINT, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
 _OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
 
 
-class FrameRows:
-    """The rows of a frame, written by Spark's tasks."""
+class SparkRows(ABC):
+    """Rows that Spark's tasks write: a subclass says where they come from."""
 
-    def __init__(self, frame: DataFrame, *, progress: bool | None = None) -> None:
-        self._frame = frame
+    batch_limits: ClassVar[Mapping[str, str]]
+    """Spark's settings for how much is sent to a task at once."""
+
+    def __init__(self, session: SparkSession, schema: pa.Schema, *, progress: bool | None) -> None:
+        self.session = session
         self._progress = progress
-        self.schema = arrow_schema(frame.schema.jsonValue())
+        self.schema = schema
+
+    @abstractmethod
+    def distinct(self, columns: Sequence[str]) -> pa.Table:
+        """Return the distinct values of some columns."""
+
+    @abstractmethod
+    def packed(self, columns: Sequence[str], state: WriteState) -> DataFrame:
+        """Return these columns of the rows as a frame of pieces, by `pack_rows`."""
 
     @property
     def cores(self) -> int:
-        return cores_of(self._frame.sparkSession)
-
-    def distinct(self, columns: Sequence[str]) -> pa.Table:
-        with own_errors():
-            return self._frame.select(*(F.col(quoted(name)) for name in columns)).distinct().toArrow()
+        return cores_of(self.session)
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-        pieces = _packed(self._frame, plan)
+        # Tagging needs no file groups, and they are most of what there is to send.
+        for_tags = replace(plan, groups={}, partitions=frozenset())
+        pieces = self.packed(columns_to_write(self.schema.names, plan), for_tags)
         observation = Observation()
         together = (
             pieces.observe(observation, *_sums())
@@ -85,9 +93,8 @@ class FrameRows:
             .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
             .sortWithinPartitions("code")
         )
-        session = self._frame.sparkSession
-        watch = watched(session, plan.operation.lower(), show=self._progress)
-        with own_errors(), _batches_by_rows(session), watch:
+        watch = watched(self.session, plan.operation.lower(), show=self._progress)
+        with own_errors(), _settings(self.session, self.batch_limits), watch:
             reports = together.mapInArrow(partial(_write_pieces, state=plan), "report STRING").collect()
             written = tuple(GroupWritten(**json.loads(report[0])) for report in reports)
             # Spark drops an observation with the plan of a frame that it knows to be empty.
@@ -100,15 +107,31 @@ class FrameRows:
         return sent, written
 
 
-def _packed(frame: DataFrame, plan: WriteState) -> DataFrame:
-    """Turn rows into pieces."""
-    columns = [F.col(quoted(name)) for name in columns_to_write(frame.columns, plan)]
-    # Tagging needs no file groups, and they are most of what there is to send.
-    for_tags = replace(plan, groups={}, partitions=frozenset())
-    return frame.select(*columns).mapInArrow(partial(_pack_rows, state=for_tags), _PIECE)
+class FrameRows(SparkRows):
+    """The rows of a frame."""
+
+    batch_limits: ClassVar = {
+        # By rows alone: Spark weighs every row otherwise, which costs more than to convert it. Few rows make a batch
+        # then, so that wide ones stay within bounds, and pieces, which have a size of their own.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    }
+
+    def __init__(self, frame: DataFrame, *, progress: bool | None = None) -> None:
+        super().__init__(frame.sparkSession, arrow_schema(frame.schema.jsonValue()), progress=progress)
+        self._frame = frame
+
+    def distinct(self, columns: Sequence[str]) -> pa.Table:
+        with own_errors():
+            return self._frame.select(*(F.col(quoted(name)) for name in columns)).distinct().toArrow()
+
+    def packed(self, columns: Sequence[str], state: WriteState) -> DataFrame:
+        rows = self._frame.select(*(F.col(quoted(name)) for name in columns))
+        return rows.mapInArrow(partial(pack_rows, state=state), PIECE)
 
 
-def _pack_rows(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
+def pack_rows(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
+    """Turn a task's rows into pieces, a chunk of rows at a time."""
     settle_worker()
     pending: list[pa.RecordBatch] = []
     size_bytes = 0
@@ -118,10 +141,17 @@ def _pack_rows(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Itera
         pending.append(batch)
         size_bytes += batch.nbytes
         if size_bytes > CHUNK_BYTES:
-            yield pack(pa.Table.from_batches(pending), state)
+            yield from _a_few(pack(pa.Table.from_batches(pending), state))
             pending, size_bytes = [], 0
     if pending:
-        yield pack(pa.Table.from_batches(pending), state)
+        yield from _a_few(pack(pa.Table.from_batches(pending), state))
+
+
+def _a_few(pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut pieces into batches that Spark has memory for from its pool: it fetches, and gives back, more each time."""
+    at_once = SENT_BYTES // PIECE_BYTES
+    for start in range(0, pieces.num_rows, at_once):
+        yield pieces.slice(start, at_once)
 
 
 def pack(rows: pa.Table, state: WriteState, *, piece_bytes: int = PIECE_BYTES) -> pa.RecordBatch:
@@ -175,25 +205,20 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _batches_by_rows(session: SparkSession) -> Iterator[None]:
-    """Let Spark cut batches by rows alone: it weighs every row otherwise, which costs more than to convert it.
-
-    Few rows make a batch then, so that wide ones stay within bounds, and pieces, which have a size of their own.
-    """
-    with _settings_guard:
-        users, before = _settings.get(
-            id(session), (0, {name: session.conf.get(name, None) for name in _BY_ROWS})
-        )
-        _settings[id(session)] = users + 1, before
-        for name, value in _BY_ROWS.items():
+def _settings(session: SparkSession, limits: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session for as long as a write runs; of two at once, both get the later one's."""
+    with _before_guard:
+        users, before = _before.get(id(session), (0, {name: session.conf.get(name, None) for name in limits}))
+        _before[id(session)] = users + 1, before
+        for name, value in limits.items():
             session.conf.set(name, value)
     try:
         yield
     finally:
-        with _settings_guard:
-            users, before = _settings.pop(id(session))
+        with _before_guard:
+            users, before = _before.pop(id(session))
             if users > 1:
-                _settings[id(session)] = users - 1, before
+                _before[id(session)] = users - 1, before
             else:
                 _restore(session, before)
 

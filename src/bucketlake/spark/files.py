@@ -1,0 +1,223 @@
+"""Files as rows to be written: the tasks read them, columns all the way.
+
+A frame's rows are rows to Spark, and become columns again on their way to
+Python; where nothing happens to them in between, that is a good part of what a
+load costs. So whoever has files, and nothing to do to their rows, hands over the
+files. Each is cut between its row groups, into parts that a task can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from bucketlake.basefile.footer import open_parquet
+from bucketlake.errors import ConfigError, CorruptTableError, SchemaError
+from bucketlake.schema import META_COLUMNS, align, storable
+from bucketlake.spark.types import ddl
+from bucketlake.spark.worker import settle_worker
+from bucketlake.spark.write import CHUNK_BYTES, PIECE, SENT_BYTES, SparkRows, cores_of, own_errors, pack_rows
+from bucketlake.storage import Store, open_store
+from bucketlake.write import WriteState
+
+PART_BYTES = 128 << 20
+"""Most of a file that one task reads, as it is on disk; a row group is never cut."""
+
+Part = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
+"""Yields some rows, with the columns of a schema. Travels to an executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Rows in files, given to `Table.upsert` and its like instead of a frame."""
+
+    spark: SparkSession
+    parts: tuple[Part, ...]
+    schema: pa.Schema
+
+
+class FileRows(SparkRows):
+    """The rows of files, a task for each part."""
+
+    batch_limits: ClassVar = {
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(SENT_BYTES),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 16),
+    }
+
+    def __init__(self, files: Files, *, progress: bool | None = None) -> None:
+        super().__init__(files.spark, files.schema, progress=progress)
+        self._parts = files.parts
+
+    def distinct(self, columns: Sequence[str]) -> pa.Table:
+        schema = self._only(columns)
+        read = partial(_read_parts, parts=self._parts, schema=schema)
+        with own_errors():
+            return self._numbers.mapInArrow(read, ddl(schema)).distinct().toArrow()
+
+    def packed(self, columns: Sequence[str], state: WriteState) -> DataFrame:
+        pack = partial(_pack_parts, parts=self._parts, schema=self._only(columns), state=state)
+        return self._numbers.mapInArrow(pack, PIECE)
+
+    @property
+    def _numbers(self) -> DataFrame:
+        return self.session.range(0, len(self._parts), 1, max(1, len(self._parts)))
+
+    def _only(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in columns])
+
+
+def _read_parts(
+    batches: Iterable[pa.RecordBatch], *, parts: Sequence[Part], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    settle_worker()
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from parts[number](schema)
+
+
+def _pack_parts(
+    batches: Iterable[pa.RecordBatch], *, parts: Sequence[Part], schema: pa.Schema, state: WriteState
+) -> Iterator[pa.RecordBatch]:
+    return pack_rows(_read_parts(batches, parts=parts, schema=schema), state=state)
+
+
+def parquet_files(
+    spark: SparkSession, paths: str | Sequence[str], *, storage_options: Mapping[str, str] | None = None
+) -> Files:
+    """Take Parquet files for rows to be written: see `bucketlake.parquet_files`."""
+    named = [paths] if isinstance(paths, str) else list(paths)
+    found = [place for path in named for place in _found(path, storage_options)]
+    if not found:
+        raise ConfigError(f"there are no Parquet files in {', '.join(named) or 'an empty list of paths'}.")
+    footers = [_read_footer(store, path) for store, path in found]
+    schema = _common_schema(footers)
+    parts = cut([footer.group_bytes for footer in footers], tasks=cores_of(spark))
+    return Files(spark, tuple(footers[file].part(groups) for file, groups in parts), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    store: Store
+    path: str
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+
+    @property
+    def group_bytes(self) -> list[int]:
+        groups = [self.metadata.row_group(number) for number in range(self.metadata.num_row_groups)]
+        return [
+            sum(int(group.column(number).total_compressed_size) for number in range(group.num_columns))
+            for group in groups
+        ]
+
+    def part(self, row_groups: tuple[int, ...]) -> ParquetPart:
+        return ParquetPart(self.store, self.path, row_groups, self._rows_at_once)
+
+    @property
+    def _rows_at_once(self) -> int:
+        """How many rows a task reads at a time: about as many as it packs, so that they need not be put together."""
+        groups = [self.metadata.row_group(number) for number in range(self.metadata.num_row_groups)]
+        row_bytes = sum(int(group.total_byte_size) for group in groups) // max(1, int(self.metadata.num_rows))
+        # What is dictionary-encoded in the file is not so in memory.
+        return max(1024, CHUNK_BYTES // max(1, 2 * row_bytes))
+
+
+def _read_footer(store: Store, path: str) -> _Footer:
+    try:
+        with open_parquet(store, path) as file:
+            return _Footer(store, path, file.metadata, file.schema_arrow)
+    except FileNotFoundError:
+        raise ConfigError(f"{store.uri}/{path} is not there. Check the path.") from None
+    except CorruptTableError as error:
+        raise ConfigError(f"{store.uri}/{path}: found {error.found}, expected a Parquet file.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetPart:
+    """Some row groups of a file."""
+
+    store: Store
+    path: str
+    row_groups: tuple[int, ...]
+    rows_at_once: int
+
+    def __call__(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with open_parquet(self.store, self.path) as file:
+            for batch in file.iter_batches(
+                self.rows_at_once, row_groups=self.row_groups, columns=schema.names, use_threads=False
+            ):
+                yield align(batch, schema, path=self.path)
+
+
+def cut(sizes: Sequence[Sequence[int]], *, tasks: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Cut files, of whose row groups these are the bytes, into parts of about equal size between row groups.
+
+    A part is the number of a file and those of its row groups. There are as many as tasks can run at once, or more.
+
+    >>> cut([[10, 10, 10, 10], [10]], tasks=2)
+    ((0, (0, 1)), (0, (2, 3)), (1, (0,)))
+    """
+    part_bytes = min(PART_BYTES, -(-sum(map(sum, sizes)) // tasks))
+    parts: list[tuple[int, tuple[int, ...]]] = []
+    for file, of_groups in enumerate(sizes):
+        pending: list[int] = []
+        pending_bytes = 0
+        for group, size in enumerate(of_groups):
+            # A group goes where most of it belongs.
+            if pending and pending_bytes + size / 2 > part_bytes:
+                parts.append((file, tuple(pending)))
+                pending, pending_bytes = [], 0
+            pending.append(group)
+            pending_bytes += size
+        if pending:
+            parts.append((file, tuple(pending)))
+    return tuple(parts)
+
+
+def _found(path: str, options: Mapping[str, str] | None) -> list[tuple[Store, str]]:
+    if path.endswith(".parquet"):
+        folder, _, name = path.rpartition("/")
+        return [(open_store(folder or ("/" if path.startswith("/") else "."), options), name)]
+    store = open_store(path, options)
+    return [
+        (store, file.path)
+        for file in store.list("", recursive=True).files
+        if file.path.endswith(".parquet") and not _is_hidden(file.path)
+    ]
+
+
+def _is_hidden(path: str) -> bool:
+    return any(name.startswith((".", "_")) for name in path.split("/"))
+
+
+def _common_schema(footers: Sequence[_Footer]) -> pa.Schema:
+    first = footers[0]
+    schema = _columns(first.schema)
+    for other in footers[1:]:
+        found = _columns(other.schema)
+        strangers = [field.name for field in found if field.name not in schema.names]
+        for field in schema:
+            if field.name not in found.names or found.field(field.name).type != field.type:
+                strangers.append(field.name)
+        if strangers:
+            name = strangers[0]
+            raise SchemaError(
+                f"{other.path} has the column {name!r} {_as_what(found, name)}, and {first.path} "
+                f"{_as_what(schema, name)}. Write files with different columns one after the other, or read them with "
+                f"Spark."
+            )
+    return schema
+
+
+def _columns(schema: pa.Schema) -> pa.Schema:
+    return storable(pa.schema([field for field in schema if field.name not in META_COLUMNS]))
+
+
+def _as_what(schema: pa.Schema, name: str) -> str:
+    return f"as {schema.field(name).type}" if name in schema.names else "not at all"

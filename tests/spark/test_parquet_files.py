@@ -1,0 +1,77 @@
+"""Parquet files that are handed over as rows: which are taken, and which are refused before anything is written."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from bucketlake import ConfigError, SchemaError, Table, create_table, parquet_files
+from bucketlake.spark.files import FileRows
+
+pytestmark = [pytest.mark.spark, pytest.mark.shows("S5")]
+
+ROWS = pa.table({"id": ["a", "b"], "n": [1, 2]})
+
+
+def ids(table: Table) -> list[str]:
+    return sorted(table.to_arrow(columns=["id"]).column("id").to_pylist())
+
+
+def test_a_folder_is_taken_whole_but_for_what_is_hidden(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "with blank & umlaut ü"
+    for place in ("a.parquet", "deep/er/b.parquet", "_temporary/c.parquet", ".d.parquet", "e.txt"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(ROWS.set_column(0, "id", pa.array([place, f"{place}+"])), folder / place)
+    files = parquet_files(spark, str(folder))
+    table = create_table(spark, tmp_path / "t", files, key="id")
+    assert table.bulk_insert(files).inserted == 4
+    assert ids(table) == ["a.parquet", "a.parquet+", "deep/er/b.parquet", "deep/er/b.parquet+"]
+    pq.write_table(ROWS, tmp_path / "one.parquet")
+    pq.write_table(ROWS.slice(0, 0), tmp_path / "none.parquet")
+    both = [str(tmp_path / "one.parquet"), str(tmp_path / "none.parquet")]
+    assert table.upsert(parquet_files(spark, both)).inserted == 2
+    assert table.upsert(parquet_files(spark, both[1])).instant is None
+
+
+def test_files_bring_new_columns_and_lose_hudis_own(spark: SparkSession, tmp_path: Path) -> None:
+    """The files of a Hudi table are Parquet files, too, and text that another library wrote may be large."""
+    table = create_table(None, tmp_path / "t", ROWS.schema, key="id")
+    table.upsert(ROWS)
+    day = pa.array([datetime.date(2026, 6, 18)] * 2)
+    columns = {"_hoodie_commit_time": ["1", "1"], "id": pa.array(["b", "c"], pa.large_string()), "n": [3, 4]}
+    pq.write_table(pa.table({**columns, "day": day}), tmp_path / "new.parquet")
+    table.upsert(parquet_files(spark, str(tmp_path / "new.parquet")))
+    assert table.schema.field("day").type == pa.date32()
+    assert ids(table) == ["a", "b", "c"]
+    rows = FileRows(parquet_files(spark, str(tmp_path / "new.parquet")))
+    assert rows.distinct(["day"]).to_pylist() == [{"day": datetime.date(2026, 6, 18)}]
+
+
+def test_what_is_no_row_of_one_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    pq.write_table(ROWS.set_column(1, "n", pa.array(["1", "2"])), tmp_path / "b.parquet")
+    pq.write_table(ROWS.select(["id"]), tmp_path / "c.parquet")
+    (tmp_path / "d.parquet").write_text("id,n\n")
+    (tmp_path / "empty").mkdir()
+
+    def refused(*names: str) -> str:
+        with pytest.raises((ConfigError, SchemaError)) as error:
+            parquet_files(spark, [str(tmp_path / name) for name in names])
+        return str(error.value)
+
+    assert "b.parquet has the column 'n' as string, and a.parquet as int64" in refused(
+        "a.parquet", "b.parquet"
+    )
+    assert "c.parquet has the column 'n' not at all" in refused("a.parquet", "c.parquet")
+    assert "a.parquet has the column 'n' as int64, and c.parquet not at all" in refused(
+        "c.parquet", "a.parquet"
+    )
+    assert "expected a Parquet file" in refused("d.parquet")
+    assert "no Parquet files in" in refused("empty")
+    assert "is not there" in refused("e.parquet")
+    assert "an empty list" in refused()
