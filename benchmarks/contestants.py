@@ -46,6 +46,9 @@ HUDI_AS_IT_COMES = Contestant(
     JUDGE_PYTHON,
 )
 BUCKETLAKE = Contestant("bucketlake", "bucketlake_on_spark", "`Table.read` and `Table.upsert` on Spark 4.1")
+BUCKETLAKE_FILES = Contestant(
+    "bucketlake, files", "bucketlake_files", "`Table.upsert` of `parquet_files`, which Spark does not read"
+)
 SOURCE = Contestant(
     "bucketlake source", "bucketlake_source", '`spark.read.format("bucketlake")`, no column pruning'
 )
@@ -82,6 +85,7 @@ CONTESTANTS = {
         HUDI_RING,
         HUDI_BLOOM,
         BUCKETLAKE,
+        BUCKETLAKE_FILES,
         RING,
         SOURCE,
         ALONE,

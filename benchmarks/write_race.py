@@ -21,7 +21,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from benchmarks.contestants import BUCKETLAKE, HUDI, HUDI_RING, RING, BenchmarkError, Respondent
+from benchmarks.contestants import (
+    BUCKETLAKE,
+    BUCKETLAKE_FILES,
+    HUDI,
+    HUDI_RING,
+    RING,
+    BenchmarkError,
+    Respondent,
+)
 from benchmarks.data import BATCHES, MERGED, PLAIN, Orders
 from benchmarks.meter import Cost, metered
 from benchmarks.race import Result, Score, Written, rotated
@@ -30,7 +38,7 @@ from benchmarks.truth import Truth
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
 
-_OURS = frozenset({BUCKETLAKE.name, RING.name})
+_OURS = frozenset({BUCKETLAKE.name, BUCKETLAKE_FILES.name, RING.name})
 _JUDGES = (HUDI.name, HUDI_RING.name)
 
 

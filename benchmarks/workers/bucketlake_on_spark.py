@@ -13,7 +13,10 @@ from bucketlake import Table, create_table
 
 
 class BucketlakeOnSpark(SparkWorker):
-    settings: ClassVar = {"spark.sql.python.filterPushdown.enabled": "true"}
+    settings: ClassVar = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.daemon.module": "bucketlake.spark.daemon",
+    }
     shape: ClassVar[dict[str, Any]] = SHAPE
     told: ClassVar[dict[str, Any]] = {"buckets": 4}
     """What the tables that Hudi wrote do not say."""

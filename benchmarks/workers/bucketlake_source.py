@@ -14,7 +14,10 @@ from benchmarks.workers.spark import COLUMNS, SparkWorker
 
 
 class BucketlakeSource(SparkWorker):
-    settings: ClassVar = {"spark.sql.python.filterPushdown.enabled": "true"}
+    settings: ClassVar = {
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.daemon.module": "bucketlake.spark.daemon",
+    }
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
         return self.session.read.format("bucketlake").option("buckets", "4").load(table).select(*columns)

@@ -153,7 +153,7 @@ OVERTAKEN_CASES: dict[str, Callable[[Place], None]] = {
 def main(folder: Path) -> int:
     spark = (
         SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]")
-        .config("spark.python.daemon.module", "spark.warm_daemon")
+        .config("spark.python.daemon.module", "bucketlake.spark.daemon")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

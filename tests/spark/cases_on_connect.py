@@ -34,7 +34,7 @@ def main(folder: Path) -> int:
             .config("spark.connect.grpc.binding.port", str(port))
             .config("spark.connect.progress.reportInterval", "100ms")
             .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC -XX:TieredStopAtLevel=1")
-            .config("spark.python.daemon.module", "spark.warm_daemon")
+            .config("spark.python.daemon.module", "bucketlake.spark.daemon")
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.log.level", "OFF")

@@ -169,7 +169,7 @@ CASES: dict[str, Callable[[Place], None]] = {
 def main(folder: Path) -> int:
     spark = (
         SparkSession.builder.master("local[2,2]")
-        .config("spark.python.daemon.module", "spark.warm_daemon")
+        .config("spark.python.daemon.module", "bucketlake.spark.daemon")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -32,7 +32,7 @@ def test_the_benchmark_of_writing_runs_and_all_tables_hold_the_truth(
 ) -> None:
     results = write_small(tmp_path, spark)
     loads = [result for result in results if result.case.startswith("bulk load")]
-    assert [len(result.scores) for result in loads] == [3, 2, 3, 2]
+    assert [len(result.scores) for result in loads] == [4, 2, 4, 2]
     assert all(score.files_written >= 80 for result in loads for score in result.scores), (
         "a file for each of 4 buckets in 20 partitions"
     )
