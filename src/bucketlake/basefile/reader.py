@@ -41,7 +41,7 @@ def read_base_file(
     `on_keys` is shown the key column of every row group that has to be searched.
     No batch has more than `batch_rows` rows, and none is empty.
     """
-    with open_parquet(store, path) as file:
+    with open_parquet(store, path, keeps_footer=keys is not None) as file:
         if keys is None:
             present = _present(file, schema)
             for batch in file.iter_batches(batch_size=batch_rows, columns=present, use_threads=False):

@@ -15,20 +15,20 @@ import os
 import pyarrow as pa
 
 from bucketlake.storage.local import LocalStore
-from bucketlake.storage.store import Store
+from bucketlake.storage.store import FileStat, Store
 
 PIECE_BYTES = 1 << 20
 
 
-def open_input(store: Store, path: str) -> pa.NativeFile:
-    """Open a file for random access."""
+def open_input(store: Store, path: str, stat: FileStat | None = None) -> pa.NativeFile:
+    """Open a file for random access; who has its `stat` already saves a request."""
     if isinstance(store, LocalStore):
         place = store.local_path(path)
         try:
             return pa.memory_map(str(place))
         except OSError:  # nothing to map, or nothing there
             return pa.BufferReader(store.read(path))
-    stat = store.stat(path)
+    stat = stat or store.stat(path)
     if stat.size_bytes <= PIECE_BYTES:
         return pa.BufferReader(store.read(path))
     return pa.PythonFile(RangeReader(store, path, stat.size_bytes), mode="r")
