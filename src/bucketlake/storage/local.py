@@ -4,7 +4,7 @@ A file appears under its name whole or not at all: bytes go to a hidden temporar
 fsynced, and then take the name in one step; the folder is fsynced after, so that the name survives a power
 cut too.
 
-    put         rename        replaces what has the name
+    put         rename        replaces what has the name; an empty file, such as a marker, is made in its place
     put_new     hard link     fails if anything has the name: one winner, decided by the file system
     replace_if  rename, after comparing the version under a lock
 
@@ -132,6 +132,8 @@ class LocalStore:
 
     def put(self, path: str, data: bytes | Path) -> None:
         place = self.local_path(path)
+        if data == b"" and _made_empty(place):
+            return
         with _temporary_file(place.parent, data) as temporary, _locked(place.parent):
             _checksum_of(place).unlink(missing_ok=True)
             temporary.replace(place)
@@ -313,6 +315,22 @@ def _temporary_file(folder: Path, data: bytes | Path) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _made_empty(place: Path) -> bool:
+    """Make an empty file, which is whole as soon as it is there; return whether there was none."""
+    if _exists(place):
+        return False
+    _checksum_of(place).unlink(missing_ok=True)
+    _make_folder(place.parent)
+    try:
+        with place.open("xb") as file:
+            now_ns = time.time_ns()
+            os.utime(file.fileno(), ns=(now_ns, now_ns))
+    except (FileExistsError, FileNotFoundError):  # somebody was faster, or removed the folder
+        return False
+    _sync(place.parent)
+    return True
 
 
 def _create(place: Path) -> BinaryIO:
