@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -149,6 +150,24 @@ class PartitionBuckets(_Unwritten):
         return _bucket_groups(self.rules.count_of(partition), file_ids, pieces)
 
 
+class _LastHashed:
+    """The hashes of the column that was asked for last: beside a resize a writer asks two rings for the same keys."""
+
+    def __init__(self) -> None:
+        self._last: tuple[ref[Any], tuple[str, ...], Any] | None = None
+
+    def hashes_of(self, record_keys: Any, hash_fields: tuple[str, ...]) -> Any:
+        last = self._last
+        if last is not None and last[0]() is record_keys and last[1] == hash_fields:
+            return last[2]
+        hashes = ring_hashes_of(record_keys, hash_fields)
+        self._last = ref(record_keys), hash_fields, hashes
+        return hashes
+
+
+_last_hashed = _LastHashed()
+
+
 @dataclass(frozen=True, slots=True)
 class ConsistentBuckets:
     """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
@@ -197,7 +216,7 @@ class ConsistentBuckets:
         ring = self.ring(partition)
         if ring is None:
             return _nowhere(record_keys)
-        hashes = ring_hashes_of(record_keys, self.hash_fields)
+        hashes = _last_hashed.hashes_of(record_keys, self.hash_fields)
         places = ring.nodes_of(hashes)
         # The dictionary holds only nodes that occur, as for other buckets. Told by counting: to sort the places takes
         # longer than to find them.
