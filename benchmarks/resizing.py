@@ -304,6 +304,7 @@ def _measure_on_spark(folder: Path, options: argparse.Namespace) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "3g")
+    builder = builder.config("spark.python.daemon.module", "bucketlake.spark.daemon")
     session = builder.config("spark.ui.enabled", "false").getOrCreate()
     print("\n| | writes | n | rows per CPU second | drop | rows per second | drop |")
     print("|---|---|---:|---:|---:|---:|---:|")

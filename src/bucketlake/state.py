@@ -23,7 +23,7 @@ from bucketlake.layout import (
     list_table,
 )
 from bucketlake.schema import META_COLUMNS, avro_to_arrow
-from bucketlake.storage import Store, in_parallel
+from bucketlake.storage import Kept, Store, in_parallel
 from bucketlake.timeline import (
     WRITE_ACTIONS,
     Action,
@@ -216,12 +216,25 @@ def _stored_schema(state: TableState, as_of: str | None) -> pa.Schema:
     newest_first = state.timeline.writes[::-1]
     until_then = [i for i in newest_first if as_of is None or i.requested <= as_of]
     for instant in until_then or newest_first:
-        text = commit_metadata(state, instant).schema
-        if text is not None:
-            return avro_to_arrow(text, path=instant.path)
+        schema = _schema_written_by(instant, state.store)
+        if schema is not None:
+            return schema
     if state.properties.create_schema is not None:
         return avro_to_arrow(state.properties.create_schema, path=".hoodie/hoodie.properties")
     return _schema_of_a_base_file(state)
+
+
+_SCHEMAS: Kept[tuple[pa.Schema | None]] = Kept(16 << 20)
+
+
+def _schema_written_by(instant: Instant, store: Store) -> pa.Schema | None:
+    stat = store.stat(instant.path)
+    known = _SCHEMAS.get(store, stat)
+    if known is None:
+        text = read_commit_metadata(store, instant).schema
+        known = (None if text is None else avro_to_arrow(text, path=instant.path),)
+        _SCHEMAS.put(store, stat, known, len(text or "") + 1_000)
+    return known[0]
 
 
 def _schema_of_a_base_file(state: TableState) -> pa.Schema:

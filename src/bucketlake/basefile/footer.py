@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import key_hash_sum
-from bucketlake.storage import FileStat, LocalStore, Store, open_input
+from bucketlake.storage import FileStat, Kept, LocalStore, Store, open_input
 
 AVRO_SCHEMA_KEY = "parquet.avro.schema"
 MODEL_KEY = "writer.model.name"
@@ -110,47 +108,16 @@ def _pairs(file: pq.ParquetFile) -> dict[str, str]:
     return {key.decode(errors="replace"): text.decode(errors="replace") for key, text in pairs.items()}
 
 
-class KeptFooters:
-    """The footers that were used last, up to some bytes: to parse one takes longer than to find a row with it.
-
-    A file that was replaced has another version, and its footer is another's.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._kept: OrderedDict[tuple[str, str, str], pq.FileMetaData] = OrderedDict()
-        self._guard = Lock()
-
-    def get(self, store: Store, file: FileStat) -> pq.FileMetaData | None:
-        key = store.uri, file.path, file.version
-        with self._guard:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, store: Store, file: FileStat, footer: pq.FileMetaData) -> None:
-        key = store.uri, file.path, file.version
-        with self._guard:
-            if key not in self._kept and footer.serialized_size <= self._bytes_max:
-                self._kept[key] = footer
-                self._bytes += footer.serialized_size
-            while self._bytes > self._bytes_max:
-                _, oldest = self._kept.popitem(last=False)
-                self._bytes -= oldest.serialized_size
-
-
-_kept_footers = KeptFooters(64 << 20)
+_FOOTERS: Kept[pq.FileMetaData] = Kept(64 << 20)
 
 
 @contextmanager
-def open_parquet(store: Store, path: str, *, keeps_footer: bool = False) -> Iterator[pq.ParquetFile]:
+def open_parquet(store: Store, path: str, stat: FileStat | None = None) -> Iterator[pq.ParquetFile]:
     """Open a base file; whatever Arrow finds wrong in it, then or while it is read, names the file.
 
-    `keeps_footer` is for who comes back: a lookup, and not a scan.
+    With its `stat` the footer is kept, for who comes back: to parse one takes longer than to find a row with it.
     """
-    stat = store.stat(path) if keeps_footer else None
-    kept = _kept_footers.get(store, stat) if stat else None
+    kept = _FOOTERS.get(store, stat) if stat else None
     try:
         with (
             open_input(store, path, stat) as source,
@@ -163,7 +130,7 @@ def open_parquet(store: Store, path: str, *, keeps_footer: bool = False) -> Iter
             ) as file,
         ):
             if stat and kept is None:
-                _kept_footers.put(store, stat, file.metadata)
+                _FOOTERS.put(store, stat, file.metadata, file.metadata.serialized_size)
             yield file
     except (pa.ArrowException, OSError) as error:
         # Memory that ran out, a missing file, a disk or network that failed: none of them damages a file.

@@ -4,24 +4,28 @@ With keys, the file is opened up only as far as they lead: a row group whose
 smallest and largest key exclude them is not read; of the others the key column
 is read first, and the rest of a row group only if it has a hit. Hudi keeps the
 file's range in the footer too, beside a Bloom filter of hundreds of kilobytes
-that comes along; the row groups' own ranges say the same.
+that comes along; the row groups' own ranges say the same. The hashes of keys
+that were read once are kept, within bounds: a lookup that comes later opens only
+the files that have its keys.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.basefile.footer import open_parquet
 from bucketlake.errors import CorruptTableError
-from bucketlake.schema import RECORD_KEY_COLUMN, align
-from bucketlake.storage import Store
+from bucketlake.schema import RECORD_KEY_COLUMN, align, key_hashes
+from bucketlake.storage import Kept, Store
 
 _PIECE_ROWS = 8192
 
@@ -41,23 +45,72 @@ def read_base_file(
     `on_keys` is shown the key column of every row group that has to be searched.
     No batch has more than `batch_rows` rows, and none is empty.
     """
-    with open_parquet(store, path, keeps_footer=keys is not None) as file:
-        if keys is None:
-            present = _present(file, schema)
-            for batch in file.iter_batches(batch_size=batch_rows, columns=present, use_threads=False):
-                if batch.num_rows:
-                    yield align(batch, schema, path=path)
-        else:
-            for table in _rows_of_keys(file, schema, keys, path, on_keys):
-                yield from align(table, schema, path=path).combine_chunks().to_batches(batch_rows)
+    if keys is not None:
+        for table in _rows_of_keys(store, path, schema, keys, on_keys):
+            yield from align(table, schema, path=path).combine_chunks().to_batches(batch_rows)
+        return
+    with open_parquet(store, path) as file:
+        present = _present(file, schema)
+        for batch in file.iter_batches(batch_size=batch_rows, columns=present, use_threads=False):
+            if batch.num_rows:
+                yield align(batch, schema, path=path)
+
+
+@dataclass(slots=True)
+class _KeysOfFile:
+    """What is known of the keys of a whole file."""
+
+    hashes: npt.NDArray[np.uint64]
+    first: pa.ChunkedArray
+    """Some of them, for who wants to see keys."""
+
+    def may_hold(self, keys: pa.Array) -> bool:
+        return any((self.hashes == wanted).any() for wanted in key_hashes(keys))
+
+
+_KEYS: Kept[_KeysOfFile] = Kept(128 << 20)
+_FIRST_KEYS = 64
+_FEW = 16
+"""For more keys than these it is cheaper to look into the file."""
 
 
 def _rows_of_keys(
+    store: Store,
+    path: str,
+    schema: pa.Schema,
+    keys: pa.Array,
+    on_keys: Callable[[pa.ChunkedArray], object] | None,
+) -> Iterator[pa.Table]:
+    stat = store.stat(path)
+    known = _KEYS.get(store, stat)
+    if known is not None and len(keys) <= _FEW and not known.may_hold(keys):
+        if on_keys is not None:
+            on_keys(known.first)
+        return
+    met: list[pa.ChunkedArray] = []
+
+    def note(stored: pa.ChunkedArray) -> None:
+        met.append(stored)
+        if on_keys is not None:
+            on_keys(stored)
+
+    with open_parquet(store, path, stat) as file:
+        yield from _rows_in_groups(file, schema, keys, path, note)
+        is_whole = len(met) == file.metadata.num_row_groups > 0
+    if known is None and is_whole:
+        found = _KeysOfFile(
+            np.concatenate([key_hashes(stored) for stored in met]),
+            pa.chunked_array([pa.array(met[0][:_FIRST_KEYS].to_pylist(), pa.string())]),
+        )
+        _KEYS.put(store, stat, found, found.hashes.nbytes)
+
+
+def _rows_in_groups(
     file: pq.ParquetFile,
     schema: pa.Schema,
     keys: pa.Array,
     path: str,
-    on_keys: Callable[[pa.ChunkedArray], object] | None,
+    on_keys: Callable[[pa.ChunkedArray], object],
 ) -> Iterator[pa.Table]:
     columns = file.schema_arrow.names
     if RECORD_KEY_COLUMN not in columns:
@@ -82,8 +135,7 @@ def _rows_of_keys(
             pa.schema([(RECORD_KEY_COLUMN, pa.string())]),
             path=path,
         )
-        if on_keys is not None:
-            on_keys(stored.column(0))
+        on_keys(stored.column(0))
         # To compare is cheaper than to hash, and one key is what most lookups have.
         is_one = len(wanted) == 1
         found_in = (

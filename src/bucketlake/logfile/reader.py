@@ -18,7 +18,7 @@ Then, what each says: bytes to columns, fitted to the wanted schema.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,7 +33,7 @@ from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks,
 from bucketlake.logfile.records import LogDeletes, LogRecords
 from bucketlake.logfile.reference import decode_reference
 from bucketlake.schema import RECORD_KEY_COLUMN, align, parse_avro
-from bucketlake.storage import Store, open_input
+from bucketlake.storage import Kept, Store, open_input
 
 _logger = logging.getLogger("bucketlake.logfile")
 
@@ -64,7 +64,8 @@ def read_log_files(
     takes a file whole or not at all, so there it means lost data and raises `CorruptTableError`.
     """
     ordering_types = {name: _type_of(name, table_schema) for name in ordering_fields}
-    placed = [entry for path in paths for entry in _blocks_of(store, path)]
+    decode = _decoded if keys is None else _decoded_and_kept
+    placed = [entry for path in paths for entry in _blocks_of(store, path, decode)]
     whole = list(_whole_blocks(placed, may_be_torn=_writes_may_tear(store)))
     applied = _applied_blocks(whole, up_to=up_to, instants=instants, is_committed=is_committed)
     decoded = (_decode(entry, schema, ordering_types, keys) for entry in applied)
@@ -93,20 +94,36 @@ class _Placed:
         return self.block.header[key]
 
 
-def _blocks_of(store: Store, path: str) -> Iterator[_Placed]:
+def _blocks_of(store: Store, path: str, decode: Callable[[Store, str], Iterable[Block]]) -> Iterator[_Placed]:
     """Yield the blocks of a file, and where it refers to others, theirs."""
-    for block in decode_blocks(_contents(store, path), path=path):
+    for block in decode(store, path):
         if block.type is BlockType.REFERENCE:
             folder = path.rpartition("/")[0]
             for name in decode_reference(block, path=path):
-                yield from _blocks_of(store, f"{folder}/{name}" if folder else name)
+                yield from _blocks_of(store, f"{folder}/{name}" if folder else name, decode)
         else:
             yield _Placed(block, path)
 
 
-def _contents(store: Store, path: str) -> memoryview:
+def _decoded(store: Store, path: str) -> Iterable[Block]:
     with open_input(store, path) as file:
-        return memoryview(file.read_buffer(file.size()))
+        return decode_blocks(memoryview(file.read_buffer(file.size())), path=path)
+
+
+_SMALL_BYTES = 1 << 20
+_BLOCKS: Kept[tuple[Block, ...]] = Kept(64 << 20)
+
+
+def _decoded_and_kept(store: Store, path: str) -> Iterable[Block]:
+    """Keep small files for the next lookup: to open one takes longer than to search it."""
+    stat = store.stat(path)
+    if stat.size_bytes > _SMALL_BYTES:
+        return _decoded(store, path)
+    blocks = _BLOCKS.get(store, stat)
+    if blocks is None:
+        blocks = tuple(decode_blocks(memoryview(store.read(path)), path=path))
+        _BLOCKS.put(store, stat, blocks, stat.size_bytes)
+    return blocks
 
 
 def _writes_may_tear(store: Store) -> bool:

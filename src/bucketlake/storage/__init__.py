@@ -13,6 +13,7 @@ spill.py    a file being written, in memory while it is small
 
 from bucketlake.storage.concurrent import in_parallel
 from bucketlake.storage.input import open_input
+from bucketlake.storage.kept import Kept
 from bucketlake.storage.local import LocalStore
 from bucketlake.storage.memory import MemoryStore
 from bucketlake.storage.objects import ObjectStore
@@ -23,6 +24,7 @@ from bucketlake.storage.store import FileStat, Listing, Store
 
 __all__ = [
     "FileStat",
+    "Kept",
     "Listing",
     "LocalStore",
     "MemoryStore",
