@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -163,7 +164,7 @@ class Winners:
         if self.sources is not None:
             yield from self._rows_of_pieces(np.flatnonzero(chosen))
             return
-        # Rows leave block by block through a filter: nothing is stacked or gathered.
+        # Rows leave block by block, in slices or through a filter: nothing is stacked or gathered.
         is_chosen = np.zeros(len(self.keys.numbers), dtype=np.bool_)
         is_chosen[self.entries[chosen]] = True
         start = 0
@@ -172,8 +173,7 @@ class Winners:
             of_log = is_chosen[start:stop]
             if isinstance(log, LogRecords) and of_log.any():
                 table = _conform(log.records, self.schema)
-                kept = table if of_log.all() else table.filter(pa.array(of_log))
-                yield from (batch for batch in kept.to_batches() if batch.num_rows)
+                yield from (batch for batch in _only(table, of_log).to_batches() if batch.num_rows)
             start = stop
 
     def _rows_of_pieces(self, numbers: Indices) -> Iterator[pa.RecordBatch]:
@@ -207,6 +207,19 @@ class Winners:
                     chunks.append(pa.nulls(_size(log), field.type))
             self._stacks[field.name] = pa.concat_arrays(chunks)
         return self._stacks[field.name]
+
+
+_RUN_ROWS = 256
+"""To slice a table takes as long as to filter about so many rows of it."""
+
+
+def _only(table: pa.Table, chosen: Mask) -> pa.Table:
+    """Return the rows that are chosen; without a copy if they stand together."""
+    changes = np.flatnonzero(chosen[1:] != chosen[:-1]) + 1
+    if len(changes) * _RUN_ROWS > len(chosen):
+        return table.filter(pa.array(chosen))
+    bounds = pairwise([0, *changes.tolist(), len(chosen)])
+    return pa.concat_tables([table.slice(start, stop - start) for start, stop in bounds if chosen[start]])
 
 
 @dataclass(frozen=True)

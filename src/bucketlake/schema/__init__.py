@@ -6,17 +6,22 @@ from bucketlake.schema.avro_writer import arrow_to_avro, storable
 from bucketlake.schema.evolve import evolve, fit_rows
 from bucketlake.schema.key_hash import key_hash_sum, key_hashes
 from bucketlake.schema.meta import (
+    COMMIT_TIME_COLUMN,
     FILE_NAME_COLUMN,
     META_COLUMNS,
+    PARTITION_PATH_COLUMN,
     RECORD_KEY_COLUMN,
     named_in,
+    with_constants,
     with_meta_columns,
 )
 from bucketlake.schema.nulls import find_null_element
 
 __all__ = [
+    "COMMIT_TIME_COLUMN",
     "FILE_NAME_COLUMN",
     "META_COLUMNS",
+    "PARTITION_PATH_COLUMN",
     "RECORD_KEY_COLUMN",
     "AvroKind",
     "AvroNode",
@@ -31,5 +36,6 @@ __all__ = [
     "named_in",
     "parse_avro",
     "storable",
+    "with_constants",
     "with_meta_columns",
 ]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 
+COMMIT_TIME_COLUMN = "_hoodie_commit_time"
 RECORD_KEY_COLUMN = "_hoodie_record_key"
+PARTITION_PATH_COLUMN = "_hoodie_partition_path"
 FILE_NAME_COLUMN = "_hoodie_file_name"
 
 META_COLUMNS: tuple[str, ...] = (
-    "_hoodie_commit_time",
+    COMMIT_TIME_COLUMN,
     "_hoodie_commit_seqno",
     RECORD_KEY_COLUMN,
-    "_hoodie_partition_path",
+    PARTITION_PATH_COLUMN,
     FILE_NAME_COLUMN,
 )
 
@@ -31,16 +35,19 @@ def with_meta_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def named_in(batch: pa.RecordBatch, file_name: str) -> pa.RecordBatch:
-    """Say in every row which file it is in now.
+    """Say in every row which file it is in now."""
+    return with_constants(batch, {FILE_NAME_COLUMN: file_name})
 
-    The column comes dictionary-encoded, the cheap form of one that has the same value in every row.
+
+def with_constants(batch: pa.RecordBatch, values: Mapping[str, str]) -> pa.RecordBatch:
+    """Give columns one value in every row.
+
+    They come dictionary-encoded, the cheap form of a column that has the same value in every row.
     """
-    position = batch.schema.get_field_index(FILE_NAME_COLUMN)
-    names = pa.DictionaryArray.from_arrays(
-        pa.array(np.zeros(batch.num_rows, np.int32)), pa.array([file_name])
-    )
-    columns = batch.columns
-    columns[position] = names
-    fields = list(batch.schema)
-    fields[position] = pa.field(FILE_NAME_COLUMN, names.type)
+    columns, fields = batch.columns, list(batch.schema)
+    places = pa.array(np.zeros(batch.num_rows, np.int32))
+    for name, value in values.items():
+        position = batch.schema.get_field_index(name)
+        columns[position] = pa.DictionaryArray.from_arrays(places, pa.array([value]))
+        fields[position] = pa.field(name, columns[position].type)
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -31,18 +31,30 @@ PASSED_OVER = -1
 
 def tag(rows: pa.RecordBatch, state: WriteState) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
     """Return the code of every row, and the hash of its key; ConfigError for one that can have no key, or no place."""
+    codes, hashes, _ = _tag(rows, state)
+    return codes, hashes
+
+
+def _tag(
+    rows: pa.RecordBatch, state: WriteState
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int16]]:
+    """Tag, and number the file groups that take the place of those that are being resized."""
     _check_required(rows, state)
     _check_unhashed(rows, state)
     record_keys = state.keys.record_keys(rows)
     paths = state.keys.partition_paths(rows).dictionary_encode()
     codes = np.empty(len(rows), np.int64)
+    successors = np.zeros(len(rows), np.int16)
+    afterwards = {partition: offspring.index for (partition, _), offspring in state.offspring.items()}
     for number, path in enumerate(paths.dictionary.to_pylist()):
-        if len(paths.dictionary) == 1:
-            codes[:] = _codes(path, record_keys, state)
-            break
-        chosen = np.flatnonzero(paths.indices.to_numpy() == number)
-        codes[chosen] = _codes(path, record_keys.take(pa.array(chosen)), state)
-    return codes, key_hashes(record_keys)
+        chosen = (
+            slice(None) if len(paths.dictionary) == 1 else np.flatnonzero(paths.indices.to_numpy() == number)
+        )
+        of_path = record_keys if len(paths.dictionary) == 1 else record_keys.take(pa.array(chosen))
+        codes[chosen] = _codes(path, of_path, state)
+        if path in afterwards:
+            successors[chosen] = afterwards[path].locate(path, of_path).indices.to_numpy() % (1 << 15)
+    return codes, key_hashes(record_keys), successors
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +70,13 @@ class Tagged:
 def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
     """Tag rows, and bring those of a file group together; those that are passed over are gone."""
     whole = rows.combine_chunks().to_batches()[0]
-    codes, hashes = tag(whole, state)
-    order = np.argsort(codes, kind="stable")
+    codes, hashes, successors = _tag(whole, state)
+    if state.offspring:
+        # Those that go to one successor stand together too, and need not be picked out one by one.
+        order = np.argsort(successors, kind="stable")
+        order = order[np.argsort(codes[order], kind="stable")]
+    else:
+        order = np.argsort(codes, kind="stable")
     if state.only is not None:
         order = order[codes[order] != PASSED_OVER]
     return Tagged(whole.take(pa.array(order)), codes[order], hashes[order])

@@ -46,13 +46,23 @@ from bucketlake.layout.partition_metadata import partition_depth, render_partiti
 from bucketlake.logfile import (
     Deletes,
     LogDeletes,
+    LogFormat,
     LogRecords,
     encode_log_file,
     encode_reference,
     log_file_facts,
 )
 from bucketlake.merge import SliceMerge, Winners, fold_logs
-from bucketlake.schema import FILE_NAME_COLUMN, find_null_element, fit_rows, key_hash_sum, named_in
+from bucketlake.schema import (
+    COMMIT_TIME_COLUMN,
+    FILE_NAME_COLUMN,
+    PARTITION_PATH_COLUMN,
+    find_null_element,
+    fit_rows,
+    key_hash_sum,
+    named_in,
+    with_constants,
+)
 from bucketlake.storage import Spill
 from bucketlake.write.resizes import Offspring
 from bucketlake.write.state import Operation, WriteState
@@ -296,12 +306,15 @@ def _write_log(
     """
     path = path_in_partition(group.partition, render_log_file_name(name))
     everything = np.ones(len(winners.entries), np.bool_) if chosen is None else chosen
-    batches = list(winners.rows(winners.is_record & everything))
+    constants = {
+        COMMIT_TIME_COLUMN: state.instant,
+        PARTITION_PATH_COLUMN: group.partition,
+        FILE_NAME_COLUMN: name.file_id,
+    }
+    batches = [with_constants(batch, constants) for batch in winners.rows(winners.is_record & everything)]
     records = pa.Table.from_batches(batches) if batches else None
-    if records is not None and chosen is not None:
-        position = records.schema.get_field_index(FILE_NAME_COLUMN)
-        names = pa.repeat(pa.scalar(name.file_id), records.num_rows)
-        records = records.set_column(position, records.schema.field(position), names)
+    if records is not None and state.log_format is LogFormat.AVRO:
+        records = records.cast(state.file_schema)
     deletes = _deletes(group, winners, ~winners.is_record & everything, state)
     data = encode_log_file(
         instant=state.instant,
