@@ -27,7 +27,7 @@ from bucketlake.storage import LocalStore
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-TASK_BYTES = 32 * 1024 * 1024
+TASK_BYTES = 64 * 1024 * 1024
 """How much a task reads: small enough to spread over cores, large enough to pay for a Python worker's start."""
 
 PATH_COLUMN = "_hoodie_partition_path"
