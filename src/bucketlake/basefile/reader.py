@@ -87,21 +87,21 @@ def _rows_of_keys(
         if on_keys is not None:
             on_keys(known.first)
         return
-    met: list[pa.ChunkedArray] = []
+    hashes: list[npt.NDArray[np.uint64]] = []
+    first: list[str] = []
 
     def note(stored: pa.ChunkedArray) -> None:
-        met.append(stored)
+        if known is None:
+            hashes.append(key_hashes(stored))
+            first.extend(stored[: _FIRST_KEYS - len(first)].to_pylist())
         if on_keys is not None:
             on_keys(stored)
 
     with open_parquet(store, path, stat) as file:
         yield from _rows_in_groups(file, schema, keys, path, note)
-        is_whole = len(met) == file.metadata.num_row_groups > 0
-    if known is None and is_whole:
-        found = _KeysOfFile(
-            np.concatenate([key_hashes(stored) for stored in met]),
-            pa.chunked_array([pa.array(met[0][:_FIRST_KEYS].to_pylist(), pa.string())]),
-        )
+        is_whole = len(hashes) == file.metadata.num_row_groups > 0
+    if is_whole:
+        found = _KeysOfFile(np.concatenate(hashes), pa.chunked_array([pa.array(first, pa.string())]))
         _KEYS.put(store, stat, found, found.hashes.nbytes)
 
 
