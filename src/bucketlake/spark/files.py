@@ -160,7 +160,7 @@ def cut(sizes: Sequence[Sequence[int]], *, tasks: int) -> tuple[tuple[int, tuple
 
     A part is the number of a file and those of its row groups. There are as many as tasks can run at once, or more.
 
-    >>> cut([[10, 10, 10, 10], [10]], tasks=2)
+    >>> cut([[10, 10, 10, 10], [5]], tasks=2)
     ((0, (0, 1)), (0, (2, 3)), (1, (0,)))
     """
     part_bytes = min(PART_BYTES, -(-sum(map(sum, sizes)) // tasks))
