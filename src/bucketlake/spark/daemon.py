@@ -1,9 +1,9 @@
 """PySpark's daemon with bucketlake loaded: `spark.python.daemon.module=bucketlake.spark.daemon`.
 
 Spark forks a Python worker from its daemon for every task that runs at once, ends it after a task that failed or
-about a minute without one, and forks another. Each loads what its first task needs, which takes bucketlake more than a second
-of CPU. With this setting, which a session must have from its start, the daemon loads it once, and the workers share
-the memory, too.
+about a minute without one, and forks another. Each loads what its first task needs, which takes bucketlake more than
+a second of CPU. With this setting, which a session must have from its start, the daemon loads it once, and the workers
+share the memory, too.
 """
 
 from __future__ import annotations
