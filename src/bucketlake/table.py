@@ -98,7 +98,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from bucketlake.spark.files import Files
+    from bucketlake.spark.files import Files, Paths
     from bucketlake.spark.write import SparkRows
 
     Rows: TypeAlias = DataFrame | pa.Table | Files
@@ -170,13 +170,14 @@ class RetentionArguments(TypedDict, total=False):
 
 
 def parquet_files(
-    spark: SparkSession, paths: str | Sequence[str], *, storage_options: Mapping[str, str] | None = None
+    spark: SparkSession, paths: Paths, *, storage_options: Mapping[str, str] | None = None
 ) -> Files:
     """Take Parquet files as they are for rows to be written: `table.bulk_insert(parquet_files(spark, "/data/orders"))`.
 
     A path is a file, or a folder of files that end in `.parquet`, without those whose path has a name that begins with
-    a dot or an underscore. All have the same columns. The tasks that write read them, and their rows do not pass
-    through Spark, which costs less than a frame does. `storage_options` are for object stores.
+    a dot or an underscore. All have the same columns; values that only stand in the names of folders are not read. The
+    tasks that write read the files, and their rows do not pass through Spark, which costs less than a frame does.
+    `storage_options` are for object stores.
     """
     return on_spark.files.parquet_files(spark, paths, storage_options=storage_options)
 

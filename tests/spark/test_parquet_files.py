@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from bucketlake import ConfigError, SchemaError, Table, create_table, parquet_files
 from bucketlake.spark.files import FileRows
+from judges.files import unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.shows("S5")]
 
@@ -52,6 +53,41 @@ def test_files_bring_new_columns_and_lose_hudis_own(spark: SparkSession, tmp_pat
     assert rows.distinct(["day"]).to_pylist() == [{"day": datetime.date(2026, 6, 18)}]
 
 
+def test_a_folder_may_be_called_like_a_file_and_a_path_be_a_path(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark writes folders that end in .parquet."""
+    spark.createDataFrame([("a", 1), ("b", 2)], "id STRING, n BIGINT").repartition(2).write.parquet(
+        str(tmp_path / "orders.parquet")
+    )
+    table = create_table(None, tmp_path / "t", ROWS.schema, key="id")
+    assert table.bulk_insert(parquet_files(spark, tmp_path / "orders.parquet")).inserted == 2
+    pq.write_table(ROWS.set_column(0, "id", pa.array(["b", "c"])), tmp_path / "more.parquet")
+    table.upsert(parquet_files(spark, [tmp_path / "more.parquet", f"{tmp_path}/orders.parquet/"]))
+    assert ids(table) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("content", [None, b"id,n", b"fewer row groups"])
+def test_a_file_that_changes_under_a_write_is_named(
+    content: bytes | None, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = create_table(None, tmp_path / "t", ROWS.schema, key="id")
+    table.upsert(ROWS)
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.concat_tables([ROWS] * 8), file, row_group_size=2)
+    files = parquet_files(spark, file)
+    if content is None:
+        file.unlink()
+    elif content == b"fewer row groups":
+        pq.write_table(ROWS, file)
+    else:
+        file.write_bytes(content)
+    with (
+        unchanged(table.store, markers=False),
+        pytest.raises(ConfigError, match=r"a\.parquet: found .*expected the file as it was"),
+    ):
+        table.upsert(files)
+    assert ids(table) == ["a", "b"]
+
+
 def test_what_is_no_row_of_one_kind_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "a.parquet")
     pq.write_table(ROWS.set_column(1, "n", pa.array(["1", "2"])), tmp_path / "b.parquet")
@@ -73,5 +109,5 @@ def test_what_is_no_row_of_one_kind_is_refused(spark: SparkSession, tmp_path: Pa
     )
     assert "expected a Parquet file" in refused("d.parquet")
     assert "no Parquet files in" in refused("empty")
-    assert "is not there" in refused("e.parquet")
+    assert "no Parquet files in" in refused("e.parquet")
     assert "an empty list" in refused()

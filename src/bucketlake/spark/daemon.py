@@ -8,6 +8,8 @@ share the memory, too.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 from pyspark.daemon import manager
 
@@ -41,6 +43,7 @@ def rehearse() -> None:
 
 
 if __name__ == "__main__":
-    rehearse()
+    with suppress(Exception):  # without it the first tasks are slower, and without a daemon there are none
+        rehearse()
     settle_worker()
     manager()  # type: ignore[no-untyped-call] # PySpark has no types there

@@ -9,8 +9,10 @@ files. Each is cut between its row groups, into parts that a task can read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike, fspath
 from typing import ClassVar
 
 import pyarrow as pa
@@ -28,6 +30,8 @@ from bucketlake.write import WriteState
 
 PART_BYTES = 128 << 20
 """Most of a file that one task reads, as it is on disk; a row group is never cut."""
+
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 Part = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
 """Yields some rows, with the columns of a schema. Travels to an executor."""
@@ -88,13 +92,16 @@ def _pack_parts(
 
 
 def parquet_files(
-    spark: SparkSession, paths: str | Sequence[str], *, storage_options: Mapping[str, str] | None = None
+    spark: SparkSession, paths: Paths, *, storage_options: Mapping[str, str] | None = None
 ) -> Files:
     """Take Parquet files for rows to be written: see `bucketlake.parquet_files`."""
-    named = [paths] if isinstance(paths, str) else list(paths)
+    named = [fspath(path) for path in ([paths] if isinstance(paths, str | PathLike) else paths)]
     found = [place for path in named for place in _found(path, storage_options)]
     if not found:
-        raise ConfigError(f"there are no Parquet files in {', '.join(named) or 'an empty list of paths'}.")
+        raise ConfigError(
+            f"there are no Parquet files in {', '.join(named) or 'an empty list of paths'}. Name files, or folders of "
+            f"files that end in .parquet."
+        )
     footers = [_read_footer(store, path) for store, path in found]
     schema = _common_schema(footers)
     parts = cut([footer.group_bytes for footer in footers], tasks=cores_of(spark))
@@ -132,10 +139,10 @@ def _read_footer(store: Store, path: str) -> _Footer:
     try:
         with open_parquet(store, path) as file:
             return _Footer(store, path, file.metadata, file.schema_arrow)
-    except FileNotFoundError:
-        raise ConfigError(f"{store.uri}/{path} is not there. Check the path.") from None
     except CorruptTableError as error:
-        raise ConfigError(f"{store.uri}/{path}: found {error.found}, expected a Parquet file.") from error
+        raise ConfigError(
+            f"{store.uri}/{path}: found {error.found}, expected a Parquet file. Mend it, or leave it out."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +155,18 @@ class ParquetPart:
     rows_at_once: int
 
     def __call__(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with open_parquet(self.store, self.path) as file:
-            for batch in file.iter_batches(
-                self.rows_at_once, row_groups=self.row_groups, columns=schema.names, use_threads=False
-            ):
-                yield align(batch, schema, path=self.path)
+        try:
+            with open_parquet(self.store, self.path) as file:
+                for batch in file.iter_batches(
+                    self.rows_at_once, row_groups=self.row_groups, columns=schema.names, use_threads=False
+                ):
+                    yield align(batch, schema, path=self.path)
+        except (FileNotFoundError, CorruptTableError) as error:
+            found = error.found if isinstance(error, CorruptTableError) else "no file"
+            raise ConfigError(
+                f"{self.store.uri}/{self.path}: found {found}, expected the file as it was when the write began. Run "
+                f"the write again when nobody changes the file; if that does not help, it is damaged."
+            ) from error
 
 
 def cut(sizes: Sequence[Sequence[int]], *, tasks: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -181,9 +195,13 @@ def cut(sizes: Sequence[Sequence[int]], *, tasks: int) -> tuple[tuple[int, tuple
 
 
 def _found(path: str, options: Mapping[str, str] | None) -> list[tuple[Store, str]]:
-    if path.endswith(".parquet"):
-        folder, _, name = path.rpartition("/")
-        return [(open_store(folder or ("/" if path.startswith("/") else "."), options), name)]
+    folder, _, name = path.rstrip("/").rpartition("/")
+    if name.endswith(".parquet"):
+        store = open_store(folder or ("/" if path.startswith("/") else "."), options)
+        # Spark gives folders such names, too.
+        with suppress(FileNotFoundError):
+            store.stat(name)
+            return [(store, name)]
     store = open_store(path, options)
     return [
         (store, file.path)

@@ -9,6 +9,7 @@ open.py     from a uri to a store
 concurrent.py  many requests at once
 input.py    from a store's file to something pyarrow reads
 spill.py    a file being written, in memory while it is small
+kept.py     what was found out about files, by their versions
 """
 
 from bucketlake.storage.concurrent import in_parallel
