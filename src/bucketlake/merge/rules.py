@@ -8,9 +8,7 @@ import pyarrow as pa
 
 from bucketlake.config import MergeMode
 from bucketlake.errors import ConfigError
-
-KEY_COLUMN = "_hoodie_record_key"
-"""The column versions of a record share."""
+from bucketlake.schema import RECORD_KEY_COLUMN
 
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
 """An ordinary column of the table; a log row in which it is true is a delete."""
@@ -62,7 +60,7 @@ class MergeRules:
         >>> rules.columns(pa.schema(dict.fromkeys(["_hoodie_record_key", "city", "ts"], pa.string())))
         ('_hoodie_record_key', 'ts')
         """
-        names = [KEY_COLUMN]
+        names = [RECORD_KEY_COLUMN]
         if not self.by_commit_time:
             names += [top_level(name, schema) for name in self.ordering_fields]
         names += [IS_DELETED_COLUMN, OPERATION_COLUMN]

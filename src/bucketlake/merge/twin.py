@@ -24,11 +24,11 @@ from bucketlake.merge.ordering import is_java_integer
 from bucketlake.merge.rules import (
     DELETE_OPERATIONS,
     IS_DELETED_COLUMN,
-    KEY_COLUMN,
     OPERATION_COLUMN,
     MergeRules,
     top_level,
 )
+from bucketlake.schema import RECORD_KEY_COLUMN
 
 Row = Mapping[str, Any]
 JavaValue = tuple[str, Any]
@@ -65,7 +65,7 @@ def merge_slice_by_record(
         match log:
             case LogRecords():
                 for row in log.records.to_pylist():
-                    _add_record(newest, row[KEY_COLUMN], _version_of(row, rules, schema), rules)
+                    _add_record(newest, row[RECORD_KEY_COLUMN], _version_of(row, rules, schema), rules)
             case LogDeletes():
                 for key, version in _deletes(log, rules, schema):
                     _add_block_delete(newest, key, version, rules)
@@ -73,7 +73,7 @@ def merge_slice_by_record(
     rows: list[Row] = []
     for batch in base:
         for row in batch.to_pylist():
-            newer = newest.pop(row[KEY_COLUMN], None)
+            newer = newest.pop(row[RECORD_KEY_COLUMN], None)
             if newer is None:
                 rows.append(row)
                 continue

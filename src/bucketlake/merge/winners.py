@@ -44,11 +44,11 @@ from bucketlake.merge.ordering import (
 from bucketlake.merge.rules import (
     DELETE_OPERATIONS,
     IS_DELETED_COLUMN,
-    KEY_COLUMN,
     OPERATION_COLUMN,
     MergeRules,
     top_level,
 )
+from bucketlake.schema import RECORD_KEY_COLUMN
 
 Log = LogRecords | LogDeletes
 Mask = npt.NDArray[np.bool_]
@@ -256,7 +256,7 @@ class KeyTable:
 
 def base_keys(batch: pa.RecordBatch) -> pa.StringArray:
     """Return the record keys of a base batch as strings without nulls."""
-    return _checked_keys(batch.column(KEY_COLUMN), "base file")
+    return _checked_keys(batch.column(RECORD_KEY_COLUMN), "base file")
 
 
 def _bytes_of(keys: pa.StringArray) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
@@ -271,7 +271,7 @@ def _checked_keys(keys: pa.Array, path: str) -> pa.StringArray:
     if keys.null_count:
         raise CorruptTableError(
             path=path,
-            found=f"{keys.null_count} rows without a value in {KEY_COLUMN}",
+            found=f"{keys.null_count} rows without a value in {RECORD_KEY_COLUMN}",
             expected="a record key in every row",
             remedy="Versions of a record are found by their key; write these rows again with a key.",
         )
@@ -284,7 +284,7 @@ def _size(log: Log) -> int:
 
 def _key_chunks(log: Log) -> list[pa.Array]:
     path = f"log block of instant {log.instant}"
-    keys = log.records.column(KEY_COLUMN) if isinstance(log, LogRecords) else log.keys
+    keys = log.records.column(RECORD_KEY_COLUMN) if isinstance(log, LogRecords) else log.keys
     chunks = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     return [_checked_keys(chunk, path) for chunk in chunks] or [pa.array([], pa.string())]
 

@@ -22,11 +22,10 @@ from bucketlake.index import Index, Pieces, hash_pieces, pieces_from_hash_values
 from bucketlake.keygen import KeyGenerator, is_certain, never_holds_a_comma
 from bucketlake.read.filters import Filter, Op, satisfied
 from bucketlake.read.path_columns import path_columns_of
+from bucketlake.schema import RECORD_KEY_COLUMN
 
 COMBINATIONS_MAX = 10_000
 """Beyond this many keys in one filter, computing buckets costs more than it saves."""
-
-KEY_COLUMN = "_hoodie_record_key"
 
 
 def prune_partitions(
@@ -60,7 +59,7 @@ def hashed_pieces(
 ) -> frozenset[Pieces] | None:
     """Return what the keys of the accepted rows are hashed from, or None if the filters do not pin it."""
     for condition in filters:
-        if condition.column == KEY_COLUMN and condition.op in _PINNING:
+        if condition.column == RECORD_KEY_COLUMN and condition.op in _PINNING:
             return frozenset(hash_pieces(key, hash_fields) for key in _values(condition))
     pinned = _pinned_values(filters, keys.record_key_fields, schema)
     if not hash_fields or not set(hash_fields) <= set(pinned):

@@ -19,10 +19,8 @@ from bucketlake.logfile import read_log_files
 from bucketlake.merge import MergeRules, merge_slice
 from bucketlake.read.filters import Filter, apply_filters
 from bucketlake.read.path_columns import fill_path_columns
+from bucketlake.schema import COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.storage import Store
-
-KEY_COLUMN = "_hoodie_record_key"
-COMMIT_TIME_COLUMN = "_hoodie_commit_time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class ReadContext:
         if self.commit_times is not None:
             needed.add(COMMIT_TIME_COLUMN)
         if merging:
-            needed |= {KEY_COLUMN, *self.rules.columns(self.table_schema)}
+            needed |= {RECORD_KEY_COLUMN, *self.rules.columns(self.table_schema)}
         return pa.schema([f for f in self.table_schema if f.name in needed])
 
 

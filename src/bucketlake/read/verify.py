@@ -17,7 +17,8 @@ from bucketlake.errors import ConfigError
 from bucketlake.index import Index, verify
 from bucketlake.layout import FileSlice
 from bucketlake.read.plan import ReadPlan
-from bucketlake.read.task import KEY_COLUMN, ReadContext, read_slice
+from bucketlake.read.task import ReadContext, read_slice
+from bucketlake.schema import RECORD_KEY_COLUMN
 
 KEYS_LOOKED_AT = 64
 
@@ -81,11 +82,11 @@ def _check_keys(keys: pa.Array | pa.ChunkedArray, file_slice: FileSlice, index: 
 def _some_keys(file_slice: FileSlice, context: ReadContext) -> Iterator[pa.Array]:
     """Yield keys of a slice, of its base file in small batches if it has one: the first will do."""
     if file_slice.base_file is not None:
-        schema = pa.schema([context.table_schema.field(KEY_COLUMN)])
+        schema = pa.schema([context.table_schema.field(RECORD_KEY_COLUMN)])
         path = file_slice.base_file.path
         for batch in read_base_file(context.store, path, schema, batch_rows=KEYS_LOOKED_AT):
             yield batch.column(0)
     else:
-        keys_only = replace(context, columns=(KEY_COLUMN,), filters=(), commit_times=None)
+        keys_only = replace(context, columns=(RECORD_KEY_COLUMN,), filters=(), commit_times=None)
         for batch in read_slice(file_slice, keys_only):
             yield batch.column(0)

@@ -39,7 +39,13 @@ from bucketlake.layout.names import (
 from bucketlake.layout.partition_metadata import partition_depth
 from bucketlake.logfile import LogRecords, log_file_facts, read_log_files
 from bucketlake.read import ReadContext, make_query, plan_read, read_slice
-from bucketlake.schema import RECORD_KEY_COLUMN, key_hashes
+from bucketlake.schema import (
+    COMMIT_TIME_COLUMN,
+    FILE_NAME_COLUMN,
+    PARTITION_PATH_COLUMN,
+    RECORD_KEY_COLUMN,
+    key_hashes,
+)
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, commit_metadata, load_state, view_for
 from bucketlake.storage import Store
@@ -58,9 +64,6 @@ from bucketlake.write.recorded_counts import load_counts
 from bucketlake.write.recovery import PLANNED
 
 _MODULUS = 1 << 64
-_PARTITION_COLUMN = "_hoodie_partition_path"
-_TIME_COLUMN = "_hoodie_commit_time"
-_NAME_COLUMN = "_hoodie_file_name"
 
 Progress = Callable[[int, int], None]
 """Called with the number of file groups that were checked, and of all."""
@@ -429,7 +432,7 @@ def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
     state = seen.state
     generator = KeyGenerator.from_properties(state.properties)
     names = [*generator.record_key_fields, *(column.name for column in generator.partition_fields)]
-    own = [RECORD_KEY_COLUMN, _PARTITION_COLUMN, _TIME_COLUMN]
+    own = [RECORD_KEY_COLUMN, PARTITION_PATH_COLUMN, COMMIT_TIME_COLUMN]
     adopted = is_adopted(state.properties)
     columns = dict.fromkeys([*own, *(name.partition(".")[0] for name in names if adopted)])
     context = plan_read(state, make_query(state, columns=list(columns)), NoIndex()).context
@@ -513,14 +516,14 @@ def _check_rows(check: GroupCheck, rows: pa.Table) -> list[Finding]:
     stray = verify(check.index, check.partition, check.file_id, keys.combine_chunks())
     if stray is not None:
         found.append(Finding(Kind.MISPLACED_KEY, place, f"{stray!r}, by {check.index}"))
-    elsewhere = pc.index(pc.equal(rows.column(_PARTITION_COLUMN), check.partition), False).as_py()
+    elsewhere = pc.index(pc.equal(rows.column(PARTITION_PATH_COLUMN), check.partition), False).as_py()
     if elsewhere >= 0:
-        said = rows.column(_PARTITION_COLUMN)[elsewhere].as_py()
+        said = rows.column(PARTITION_PATH_COLUMN)[elsewhere].as_py()
         found.append(
             Finding(Kind.WRONG_PARTITION, place, f"{keys[elsewhere].as_py()!r} says it is in {said!r}")
         )
     if check.commits is not None:
-        times = set(pc.unique(rows.column(_TIME_COLUMN)).to_pylist()) - check.commits
+        times = set(pc.unique(rows.column(COMMIT_TIME_COLUMN)).to_pylist()) - check.commits
         if times:
             found.append(Finding(Kind.UNKNOWN_COMMIT, place, ", ".join(sorted(map(str, times)))))
     if check.checks_spelling:
@@ -556,11 +559,11 @@ def _check_file(store: Store, check: FileCheck, findings: list[Finding]) -> File
         if ROWS_KEY not in footer.metadata:
             return None
         said = FileFacts.of_footer(footer.metadata, path=path)
-        names = pa.schema([(RECORD_KEY_COLUMN, pa.string()), (_NAME_COLUMN, pa.string())])
+        names = pa.schema([(RECORD_KEY_COLUMN, pa.string()), (FILE_NAME_COLUMN, pa.string())])
         rows = pa.Table.from_batches(read_base_file(store, path, names), names)
         counted = FileFacts.of_keys(rows.column(RECORD_KEY_COLUMN))
         written = counted.rows
-        other = set(pc.unique(rows.column(_NAME_COLUMN)).to_pylist()) - {split_path(path)[1]}
+        other = set(pc.unique(rows.column(FILE_NAME_COLUMN)).to_pylist()) - {split_path(path)[1]}
         if other:
             findings.append(
                 Finding(Kind.WRONG_FOOTER, path, f"rows that say they are in {sorted(map(str, other))}")

@@ -20,6 +20,7 @@ from bucketlake.basefile import read_footer
 from bucketlake.keygen import NO_VALUE
 from bucketlake.layout import FileSlice
 from bucketlake.read import Filter, Op, ReadContext, ReadPlan, pack_slices, read_slice, values_of_path
+from bucketlake.schema import COMMIT_TIME_COLUMN, PARTITION_PATH_COLUMN
 from bucketlake.spark.types import ddl, quoted
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import LocalStore
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 64 * 1024 * 1024
 """How much a task reads: small enough to spread over cores, large enough to pay for a Python worker's start."""
-
-PATH_COLUMN = "_hoodie_partition_path"
 
 _GLOB_CHARACTERS = frozenset("{}[]*?\\")
 
@@ -70,7 +69,7 @@ def _read_plain(session: SparkSession, slices: tuple[FileSlice, ...], context: R
     frame = session.read.schema(ddl(_plain_schema(context))).parquet(*paths)
     frame = frame.selectExpr(*(_from_path(name, context) or quoted(name) for name in frame.columns))
     if context.commit_times is not None:
-        frame = frame.filter(frame["_hoodie_commit_time"].isin(sorted(context.commit_times)))
+        frame = frame.filter(frame[COMMIT_TIME_COLUMN].isin(sorted(context.commit_times)))
     for condition in context.filters:
         frame = frame.filter(_spark_condition(frame, condition))
     return frame.select(*(quoted(name) for name in context.columns))
@@ -79,9 +78,9 @@ def _read_plain(session: SparkSession, slices: tuple[FileSlice, ...], context: R
 def _plain_schema(context: ReadContext) -> pa.Schema:
     """The columns to read from a file: in place of partition columns, the path they come from."""
     wanted = context.reading_schema(merging=False)
-    if not set(context.path_columns).intersection(wanted.names) or PATH_COLUMN in wanted.names:
+    if not set(context.path_columns).intersection(wanted.names) or PARTITION_PATH_COLUMN in wanted.names:
         return wanted
-    return wanted.append(context.table_schema.field(PATH_COLUMN))
+    return wanted.append(context.table_schema.field(PARTITION_PATH_COLUMN))
 
 
 def _from_path(name: str, context: ReadContext) -> str | None:
@@ -89,7 +88,7 @@ def _from_path(name: str, context: ReadContext) -> str | None:
     if name not in context.path_columns:
         return None
     fields = [field.name for field in context.keys.partition_fields]
-    part = quoted(PATH_COLUMN)
+    part = quoted(PARTITION_PATH_COLUMN)
     if len(fields) > 1:
         part = f"split_part({part}, '/', {fields.index(name) + 1})"
     if context.keys.hive_style:

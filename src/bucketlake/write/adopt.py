@@ -41,13 +41,13 @@ from bucketlake.index import (
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
+from bucketlake.schema import RECORD_KEY_COLUMN
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.write.create import FORMAT_VERSION, FORMAT_VERSION_KEY
 from bucketlake.write.fingerprint import BUCKET_COUNT, KeyEncoding, fingerprint, key_encoding
 from bucketlake.write.locks import table_lock
 
-_KEY_COLUMN = "_hoodie_record_key"
 _ALL_HASHES = 1 << 31
 
 _Buckets = SimpleBuckets | PartitionBuckets | ConsistentBuckets
@@ -134,7 +134,7 @@ def plan_adopt(
     """
     index = _claimed_index(state, buckets, hash_fields, partition_rules)
     generator = KeyGenerator.from_properties(state.properties)
-    columns = dict.fromkeys([_KEY_COLUMN, *_columns_of(generator)])
+    columns = dict.fromkeys([RECORD_KEY_COLUMN, *_columns_of(generator)])
     plan = plan_read(state, make_query(state, columns=list(columns)), NoIndex())
     check = _Check(index, generator)
     prefix_by_group = _prefixes_of_groups(plan, index)
@@ -293,7 +293,7 @@ class _Check:
     """The greatest common divisor of hash - bucket over all keys seen."""
 
     def look_at(self, batch: pa.RecordBatch, file_slice: FileSlice, prefix: str) -> None:
-        keys = batch.column(_KEY_COLUMN)
+        keys = batch.column(RECORD_KEY_COLUMN)
         if isinstance(self.index, SimpleBuckets):
             hashes = buckets_of(keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
             self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - int(prefix)), self.divisor)))
