@@ -14,6 +14,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +48,11 @@ def _tag(
     successors = np.zeros(len(rows), np.int16)
     afterwards = {partition: offspring.index for (partition, _), offspring in state.offspring.items()}
     for number, path in enumerate(paths.dictionary.to_pylist()):
-        chosen = (
-            slice(None) if len(paths.dictionary) == 1 else np.flatnonzero(paths.indices.to_numpy() == number)
-        )
-        of_path = record_keys if len(paths.dictionary) == 1 else record_keys.take(pa.array(chosen))
+        chosen: Any = slice(None)
+        of_path = record_keys
+        if len(paths.dictionary) > 1:
+            chosen = np.flatnonzero(paths.indices.to_numpy() == number)
+            of_path = record_keys.take(pa.array(chosen))
         codes[chosen] = _codes(path, of_path, state)
         if path in afterwards:
             successors[chosen] = afterwards[path].locate(path, of_path).indices.to_numpy() % (1 << 15)

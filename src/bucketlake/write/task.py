@@ -132,7 +132,7 @@ def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
         file_id = _new_file_id(group, state)
     else:
         file_id = present.file_id
-    winners = fold_logs([_new_versions(group, file_id, state)], state.rules, state.file_schema)
+    winners = fold_logs([_new_versions(group, state)], state.rules, state.file_schema)
     if present is None and not state.appends:
         return (_write_base(group, file_id, None, winners, state),)
     if state.is_copy_on_write:
@@ -197,14 +197,15 @@ def _groups_in(run: pa.Table, state: WriteState) -> Iterator[_Group]:
             yield _Group(path, prefix, of_path.filter(here), keys_of_path.filter(here))
 
 
-def _new_versions(group: _Group, file_id: str, state: WriteState) -> LogRecords | LogDeletes:
+def _new_versions(group: _Group, state: WriteState) -> LogRecords | LogDeletes:
     if state.operation is Operation.DELETE:
         always = pa.repeat(pa.scalar(True), len(group.record_keys))
         return LogDeletes(group.record_keys, None, always, state.instant)
-    return LogRecords(_with_meta(group, file_id, state), False, state.instant)
+    return LogRecords(_with_meta(group, state), False, state.instant)
 
 
-def _with_meta(group: _Group, file_id: str, state: WriteState) -> pa.Table:
+def _with_meta(group: _Group, state: WriteState) -> pa.Table:
+    """Put the meta columns before the rows. Who writes them to a file says which one it is."""
     count = group.rows.num_rows
     numbers = pa.array(np.arange(count)).cast(pa.string())
     # Unique in a commit, also where several tasks append to a file group.
@@ -215,7 +216,7 @@ def _with_meta(group: _Group, file_id: str, state: WriteState) -> pa.Table:
         pc.binary_join_element_wise(prefix, numbers, ""),
         group.record_keys,
         pa.repeat(pa.scalar(group.partition), count),
-        pa.repeat(pa.scalar(file_id), count),
+        pa.nulls(count, pa.string()),
     ]
     return pa.Table.from_arrays([*meta, *group.rows.columns], schema=state.file_schema)
 
