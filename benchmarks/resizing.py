@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.meter import metered
 from benchmarks.race import rotated
-from bucketlake import Table, create_table
+from bucketlake import SPARK_SETTINGS, Table, create_table
 from bucketlake.index import HashingMetadata, Node, Ring, ring_hashes_of
 from bucketlake.index.ring import HASH_MAX
 from bucketlake.services import look_for_resize, run_resize, schedule_resize
@@ -304,7 +304,7 @@ def _measure_on_spark(folder: Path, options: argparse.Namespace) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "3g")
-    builder = builder.config("spark.python.daemon.module", "bucketlake.spark.daemon")
+    builder = builder.config(map=SPARK_SETTINGS)
     session = builder.config("spark.ui.enabled", "false").getOrCreate()
     print("\n| | writes | n | rows per CPU second | drop | rows per second | drop |")
     print("|---|---|---:|---:|---:|---:|---:|")

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 from benchmarks.tables import SHAPE
 from benchmarks.workers.pipe import serve
 from benchmarks.workers.spark import COLUMNS, SparkWorker
-from bucketlake import Table, create_table
+from bucketlake import SPARK_SETTINGS, Table, create_table
 
 
 class BucketlakeOnSpark(SparkWorker):
     settings: ClassVar = {
+        **SPARK_SETTINGS,
         "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.python.daemon.module": "bucketlake.spark.daemon",
     }
     shape: ClassVar[dict[str, Any]] = SHAPE
     told: ClassVar[dict[str, Any]] = {"buckets": 4}

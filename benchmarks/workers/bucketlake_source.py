@@ -11,12 +11,13 @@ from pyspark.sql import DataFrame
 
 from benchmarks.workers.pipe import serve
 from benchmarks.workers.spark import COLUMNS, SparkWorker
+from bucketlake import SPARK_SETTINGS
 
 
 class BucketlakeSource(SparkWorker):
     settings: ClassVar = {
+        **SPARK_SETTINGS,
         "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.python.daemon.module": "bucketlake.spark.daemon",
     }
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:

@@ -27,10 +27,12 @@ from bucketlake.errors import (
 from bucketlake.index import register_rule_type
 from bucketlake.read import Filter, Op
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention
+from bucketlake.spark import SPARK_SETTINGS
 from bucketlake.sql import sql
 from bucketlake.table import Table, create_table, parquet_files
 
 __all__ = [
+    "SPARK_SETTINGS",
     "BucketlakeError",
     "CommitConflictError",
     "CompactionTrigger",

@@ -23,6 +23,7 @@ from unittest import mock
 import pyspark
 from pyspark.sql import SparkSession
 
+from bucketlake import SPARK_SETTINGS
 from bucketlake.spark import write as spark_write
 from bucketlake.spark.write import FrameRows
 from bucketlake.write import Operation, run_write
@@ -40,6 +41,8 @@ from spark.processes import is_running, run_cases, wait_for, wait_until_gone
 from spark.write_scenarios import SCENARIO_CASES
 
 EXECUTORS = 2
+JAVA = "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
 
 def batch() -> list[Order]:
@@ -153,17 +156,11 @@ OVERTAKEN_CASES: dict[str, Callable[[Place], None]] = {
 def main(folder: Path) -> int:
     spark = (
         SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]")
-        .config("spark.python.daemon.module", "bucketlake.spark.daemon")
+        .config(map=SPARK_SETTINGS | {name: f"{SPARK_SETTINGS[name]} {JAVA}" for name in JAVA_OPTIONS})
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config(
-            "spark.driver.extraJavaOptions", "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        )
-        .config(
-            "spark.executor.extraJavaOptions", "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        )
         .config("spark.speculation", "true")
         .config("spark.speculation.quantile", "0.5")
         # What a lost executor held is asked for in vain: not for long.

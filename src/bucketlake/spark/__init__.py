@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bucketlake.spark.ddl_parser import parse_ddl
 from bucketlake.spark.read import scan, split_by_reader
+from bucketlake.spark.settings import SPARK_SETTINGS
 from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from bucketlake.spark import files, local, services, write
 
 __all__ = [
+    "SPARK_SETTINGS",
     "arrow_schema",
     "ddl",
     "files",

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bucketlake.spark.files import Files
+from bucketlake.spark.settings import SPARK_SETTINGS
 
 
 def local_session() -> SparkSession:
@@ -18,16 +19,13 @@ def local_session() -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
+        **SPARK_SETTINGS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "ERROR",
-        "spark.python.daemon.module": "bucketlake.spark.daemon",
     }
-    builder = SparkSession.builder.master("local[*]").appName("bucketlake")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return SparkSession.builder.master("local[*]").appName("bucketlake").config(map=settings).getOrCreate()
 
 
 def files_read_by(
