@@ -27,6 +27,9 @@ from bucketlake.errors import CorruptTableError
 from bucketlake.schema import RECORD_KEY_COLUMN, align, key_hashes
 from bucketlake.storage import Kept, Store
 
+BATCH_ROWS = 32768
+"""Measured on a merged scan: twice as many take a tenth more CPU, half as many no less."""
+
 _PIECE_ROWS = 8192
 
 
@@ -36,7 +39,7 @@ def read_base_file(
     schema: pa.Schema,
     *,
     keys: pa.Array | None = None,
-    batch_rows: int = 65536,
+    batch_rows: int = BATCH_ROWS,
     on_keys: Callable[[pa.ChunkedArray], object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a base file with exactly the columns of `schema`, in the file's order.
