@@ -1,7 +1,7 @@
 """Reading: a scan of two columns, all rows and all columns, and single rows by key.
 
 On `plain` a table format should cost next to nothing over its Parquet files; on `merged` the logs are decoded
-and merged, and the floor, which merges nothing, only says what the base files cost.
+and merged, and the floors, which merge nothing, only say what the base files cost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from benchmarks.data import MERGED, PLAIN
 from benchmarks.race import Case, Entry, Turn
 from benchmarks.truth import base_files_of
 
+_FLOORS = (BASE_FILES, PARQUET)
+"""They read the base files, and merge nothing."""
+
 
 def cases() -> tuple[Case, ...]:
     return (
@@ -24,14 +27,14 @@ def cases() -> tuple[Case, ...]:
             "aggregate, merged",
             MERGED,
             Aggregate(),
-            _entries(MERGED, HUDI, BUCKETLAKE, SOURCE, ALONE, BASE_FILES),
+            _entries(MERGED, HUDI, BUCKETLAKE, SOURCE, ALONE, PARQUET, BASE_FILES),
         ),
         Case("all columns, plain", PLAIN, Materialise(), _entries(PLAIN, HUDI, BUCKETLAKE, SOURCE, PARQUET)),
         Case(
             "all columns, merged",
             MERGED,
             Materialise(),
-            _entries(MERGED, HUDI, BUCKETLAKE, SOURCE, BASE_FILES),
+            _entries(MERGED, HUDI, BUCKETLAKE, SOURCE, PARQUET, BASE_FILES),
         ),
         *(_lookup(table, with_partition) for table in (PLAIN, MERGED) for with_partition in (True, False)),
     )
@@ -43,7 +46,7 @@ def _lookup(table: str, with_partition: bool) -> Case:
 
 
 def _entries(table: str, *contestants: Contestant) -> tuple[Entry, ...]:
-    return tuple(Entry(c.name, base_files_of(table) if c is BASE_FILES else table) for c in contestants)
+    return tuple(Entry(c.name, base_files_of(table) if c in _FLOORS else table) for c in contestants)
 
 
 @dataclass(frozen=True, slots=True)
