@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from threading import Lock
 
 from bucketlake.config import TimelineTimezone
@@ -152,7 +153,9 @@ def system_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@lru_cache(maxsize=4096)
 def _datetime_of(instant: str) -> datetime | None:
+    # Asked for every log file of every listing, and of one instant again and again.
     try:
         seconds = datetime.strptime(instant[:_SECONDS_DIGITS], _SECONDS_FORMAT)
         return seconds + timedelta(milliseconds=int(instant[_SECONDS_DIGITS:]))
