@@ -7,8 +7,8 @@ Bytes: a partition of more and more buckets, one of which is too large and is sp
 Throughput: a process upserts batches in a loop, into merge-on-read tables of four buckets of a hash ring. In one no
 bucket is being resized; in the others all are being split, so that every row has a second place: one writes rows
 twice, the other once, with references. First nobody runs the resize, which shows what the second place costs; then
-another process runs it. Tables take turns with each batch, and all are compared with the truth in the end. CPU is that
-of the writer and what it started. With `--spark` the batches are frames, and Spark's share is counted too.
+another process runs it, or that of another table. Tables take turns with each batch, and all are compared with the
+truth in the end. CPU is that of the writer. With `--spark` the batches are frames, and Spark's share is counted too.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ SPLIT_ALL = ResizeTrigger(file_bytes=1, split_threshold=1.0, merge_threshold=0.1
 WARM_UPS_ON_SPARK = 3
 MODES = {"no resize": None, "dual write": False, "virtual logs": True}
 """Whether a table beside whose resize rows are written is made with virtual logs."""
+
+BESIDE_ANOTHER = "no resize, beside another table's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +161,9 @@ class Written:
     def upsert(
         self, chosen: np.ndarray[tuple[int], np.dtype[np.int64]], rows: pa.Table | DataFrame, ts: int
     ) -> None:
-        cost = metered(os.getpid(), lambda: self.table.upsert(rows, progress=False)).cost
-        self.cpu_s.append(cost.cpu_s)
-        self.wall_s.append(cost.wall_s)
+        cpu_s, wall_s = _cost(lambda: self.table.upsert(rows, progress=False), isinstance(rows, DataFrame))
+        self.cpu_s.append(cpu_s)
+        self.wall_s.append(wall_s)
         self.rows.append(len(chosen))
         self.newest[chosen] = ts
 
@@ -177,6 +179,16 @@ class Written:
         places = pc.index_in(found["id"], value_set=self.keys).combine_chunks().to_numpy()
         assert sorted(places.tolist()) == list(range(len(self.keys))), "rows were lost or doubled"
         assert (found["ts"].to_numpy() == self.newest[places]).all(), "an older row came back"
+
+
+def _cost(write: Callable[[], object], is_on_spark: bool) -> tuple[float, float]:
+    """Return CPU and wall seconds; without Spark those of this process alone, for a resize may be running below it."""
+    if is_on_spark:
+        cost = metered(os.getpid(), write).cost
+        return cost.cpu_s, cost.wall_s
+    cpu, wall = time.process_time(), time.perf_counter()
+    write()
+    return time.process_time() - cpu, time.perf_counter() - wall
 
 
 def made(path: Path, keys: pa.Array, virtual_logs: bool | None) -> Written:
@@ -233,28 +245,35 @@ def measure_pending(
 
 
 def measure_running(folder: Path, *, per_bucket: int, loaded: int, rounds: int) -> dict[str, Written]:
-    """Write for as long as another process runs the resize; where there is none, as often as beside the first."""
+    """Write for as long as another process runs the resize; where there is none, as often as beside the first.
+
+    To a table without one also beside that of another table, which shows what two processes cost each other.
+    """
     chance = np.random.default_rng(per_bucket)
     keys = _texts(chance, loaded, 16)
     found: dict[str, Written] = {}
     for number in range(rounds):
         count = 0
-        for mode in reversed(MODES):
-            one = made(folder / f"running {mode} {number}", keys, MODES[mode])
-            beside = None if MODES[mode] is None else _resizer(one.table)
+        for mode in ("virtual logs", "dual write", BESIDE_ANOTHER, "no resize"):
+            one = made(folder / f"running {mode} {number}", keys, MODES.get(mode))
+            resized = one if MODES.get(mode) is not None else None
+            if mode == BESIDE_ANOTHER:
+                resized = made(folder / f"another {number}", keys, False)
+            beside = None if resized is None else _resizer(resized.table)
             for ts in _while_running(beside) if beside is not None else range(1, count + 1):
                 chosen = chance.choice(loaded, per_bucket * BUCKETS, replace=False)
                 one.upsert(chosen, _rows(keys.take(pa.array(chosen)), chance, ts=ts), ts)
                 count = max(count, ts)
             one.verify()
-            if beside is not None:
-                assert beside.returncode == 0 and len(pc.unique(_file_ids(one.table))) == 2 * BUCKETS
-            shutil.rmtree(folder / f"running {mode} {number}")
+            if beside is not None and resized is not None:
+                assert beside.returncode == 0 and len(pc.unique(_file_ids(resized.table))) == 2 * BUCKETS
+            for table in folder.iterdir():
+                shutil.rmtree(table)
             sum_of = found.setdefault(mode, Written(one.table, keys, one.newest))
             sum_of.rows += one.rows
             sum_of.cpu_s += one.cpu_s
             sum_of.wall_s += one.wall_s
-    return {mode: found[mode] for mode in MODES}
+    return {mode: found[mode] for mode in ("no resize", BESIDE_ANOTHER, "dual write", "virtual logs")}
 
 
 def _file_ids(table: Table) -> pa.Array:
