@@ -30,16 +30,14 @@ GROUP_BITS = 48
 PASSED_OVER = -1
 
 
-def tag(rows: pa.RecordBatch, state: WriteState) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Return the code of every row, and the hash of its key; ConfigError for one that can have no key, or no place."""
-    codes, hashes, _ = _tag(rows, state)
-    return codes, hashes
-
-
-def _tag(
+def tag(
     rows: pa.RecordBatch, state: WriteState
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int16]]:
-    """Tag, and number the file groups that take the place of those that are being resized."""
+    """Return, for every row, its code, the hash of its key, and a number for its successor.
+
+    A successor is the file group that takes the place of one that is being resized; without one the number is 0.
+    ConfigError for a row that can have no key, or no place.
+    """
     _check_required(rows, state)
     _check_unhashed(rows, state)
     record_keys = state.keys.record_keys(rows)
@@ -72,7 +70,7 @@ class Tagged:
 def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
     """Tag rows, and bring those of a file group together; those that are passed over are gone."""
     whole = rows.combine_chunks().to_batches()[0]
-    codes, hashes, successors = _tag(whole, state)
+    codes, hashes, successors = tag(whole, state)
     if state.offspring:
         # Those that go to one successor stand together too, and need not be picked out one by one.
         order = np.argsort(successors, kind="stable")

@@ -57,7 +57,7 @@ def test_pieces_hold_every_row_once_with_its_code_in_one_run(
     packed = on_spark.pack(rows, plan, piece_bytes=piece_bytes)
     back = pa.Table.from_batches(on_spark.unpack([packed]))
     assert sorted(back.drop_columns([CODE_COLUMN]).to_pylist(), key=str) == sorted(rows.to_pylist(), key=str)
-    codes, _ = tag(back.drop_columns([CODE_COLUMN]).combine_chunks().to_batches()[0], plan)
+    codes, _, _ = tag(back.drop_columns([CODE_COLUMN]).combine_chunks().to_batches()[0], plan)
     assert back[CODE_COLUMN].to_pylist() == codes.tolist() == sorted(codes.tolist())
     assert sum(packed["rows"].to_pylist()) == count
     total = (sum(packed["high"].to_pylist()) << 32) + sum(packed["low"].to_pylist())
