@@ -56,6 +56,7 @@ MODES = {"no resize": None, "dual write": False, "virtual logs": True}
 """Whether a table beside whose resize rows are written is made with virtual logs."""
 
 BESIDE_ANOTHER = "no resize, beside another table's"
+MODES_RUNNING = ("no resize", BESIDE_ANOTHER, "dual write", "virtual logs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,26 +255,24 @@ def measure_running(folder: Path, *, per_bucket: int, loaded: int, rounds: int) 
     found: dict[str, Written] = {}
     for number in range(rounds):
         count = 0
-        for mode in ("virtual logs", "dual write", BESIDE_ANOTHER, "no resize"):
+        for mode in reversed(MODES_RUNNING):
             one = made(folder / f"running {mode} {number}", keys, MODES.get(mode))
-            resized = one if MODES.get(mode) is not None else None
-            if mode == BESIDE_ANOTHER:
-                resized = made(folder / f"another {number}", keys, False)
-            beside = None if resized is None else _resizer(resized.table)
+            resized = made(folder / f"another {number}", keys, False) if mode == BESIDE_ANOTHER else one
+            beside = _resizer(resized.table) if mode != "no resize" else None
             for ts in _while_running(beside) if beside is not None else range(1, count + 1):
                 chosen = chance.choice(loaded, per_bucket * BUCKETS, replace=False)
                 one.upsert(chosen, _rows(keys.take(pa.array(chosen)), chance, ts=ts), ts)
                 count = max(count, ts)
             one.verify()
-            if beside is not None and resized is not None:
+            if beside is not None:
                 assert beside.returncode == 0 and len(pc.unique(_file_ids(resized.table))) == 2 * BUCKETS
-            for table in folder.iterdir():
-                shutil.rmtree(table)
+            for path in {one.table.store.uri, resized.table.store.uri}:
+                shutil.rmtree(path.removeprefix("file://"))
             sum_of = found.setdefault(mode, Written(one.table, keys, one.newest))
             sum_of.rows += one.rows
             sum_of.cpu_s += one.cpu_s
             sum_of.wall_s += one.wall_s
-    return {mode: found[mode] for mode in ("no resize", BESIDE_ANOTHER, "dual write", "virtual logs")}
+    return {mode: found[mode] for mode in MODES_RUNNING}
 
 
 def _file_ids(table: Table) -> pa.Array:
