@@ -49,12 +49,13 @@ def batch() -> list[Order]:
     return [*orders(range(20, 160), version=2), *orders(range(1_000, 1_020), version=2, days=["2026-07-01"])]
 
 
-def an_executor_is_killed(place: Place, table_type: str, step: Step) -> None:
+def an_executor_is_killed(place: Place, table_type: str, step: Step, is_on_disk: bool = True) -> None:
     """What it had done is done again by others; what it had told of the rows it read is told twice."""
-    name = f"killed-{step}-{table_type}"
+    name = f"killed-{step}-{table_type}-{is_on_disk}"
     table, truth = place.loaded_table(name, table_type)
     fault = Fault(folder=Path(place.root) / f"{name}-fault", step=step, waits=True)
-    rows = FaultyRows(FrameRows(frame_of(place.spark, batch(), pieces=6)), fault)
+    frame = frame_of(place.spark, batch(), pieces=6)
+    rows = FaultyRows(FrameRows(frame), fault, is_on_disk=is_on_disk)
     with (
         mock.patch.object(spark_write, "_sums", side_effect=spark_write._sums) as sums,
         ThreadPoolExecutor(1) as background,
@@ -141,6 +142,9 @@ KILLED_CASES: dict[str, Callable[[Place], None]] = {
     ),
     "an executor is killed while it writes files": partial(
         an_executor_is_killed, table_type="COPY_ON_WRITE", step="data"
+    ),
+    "an executor is killed while it writes files from rows that Spark carried": partial(
+        an_executor_is_killed, table_type="COPY_ON_WRITE", step="data", is_on_disk=False
     ),
 }
 OVERTAKEN_CASES: dict[str, Callable[[Place], None]] = {

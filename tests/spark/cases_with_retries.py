@@ -50,8 +50,9 @@ FAULTS: dict[str, tuple[Step, bool, int]] = {
 
 
 def upsert(table: Table, rows: list[Order], spark: SparkSession, fault: Fault) -> CommitSummary:
-    """Upsert as `Table.upsert` does, with a fault in the tasks."""
-    faulty = FaultyRows(FrameRows(frame_of(spark, rows)), fault)
+    """Upsert as `Table.upsert` does, with a fault in the tasks. To one type of table Spark carries the rows."""
+    is_on_disk = table.describe().table_type == "COPY_ON_WRITE"
+    faulty = FaultyRows(FrameRows(frame_of(spark, rows)), fault, is_on_disk=is_on_disk)
     return run_write(faulty, table.store, Operation.UPSERT)
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from bucketlake.index import Index
 from bucketlake.layout.names import is_partition_metadata, split_path
-from bucketlake.storage import FileStat, Listing, Store
+from bucketlake.storage import FileStat, Listing, OnDisk, Store
 from bucketlake.write import GroupWritten, KeySum, WriteState
 from bucketlake.write.job import Rows
 
@@ -150,6 +150,15 @@ class FaultyTaskStore:
             self.fault.go_off()
 
 
+@dataclass(slots=True)
+class FaultyDiskStore(FaultyTaskStore):
+    """The same of a store on a disk, where tasks leave rows for each other."""
+
+    def local_path(self, path: str) -> Path:
+        assert isinstance(self.inner, OnDisk)
+        return self.inner.local_path(path)
+
+
 @dataclass(frozen=True, slots=True)
 class FaultyTaskIndex:
     """An index whose answer goes wrong: the first to ask is a task that tags."""
@@ -172,6 +181,8 @@ class FaultyRows:
 
     inner: Rows
     fault: Fault
+    is_on_disk: bool = True
+    """Whether tasks may know that the store is on a disk; otherwise Spark carries the rows."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -188,4 +199,5 @@ class FaultyRows:
         if self.fault.step == "tag":
             index: Any = FaultyTaskIndex(plan.index, self.fault)
             return self.inner.run(replace(plan, index=index))
-        return self.inner.run(replace(plan, store=FaultyTaskStore(plan.store, self.fault)))
+        kind = FaultyDiskStore if self.is_on_disk else FaultyTaskStore
+        return self.inner.run(replace(plan, store=kind(plan.store, self.fault)))

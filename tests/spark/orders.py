@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bucketlake import Table, create_table, parquet_files
 from bucketlake.basefile import read_file_facts
 from bucketlake.layout.names import (
+    PIECES_FOLDER,
     is_partition_metadata,
     parse_base_file_name,
     parse_log_file_name,
@@ -185,10 +186,9 @@ def check_files(table: Table) -> None:
 
 
 def check_nothing_is_left(store: Store) -> None:
-    """No marker, and no heartbeat."""
-    assert [
-        file.path for folder in (".hoodie/.temp", ".hoodie/.heartbeat") for file in _files(store, folder)
-    ] == []
+    """No marker, no heartbeat, and no rows on their way to other tasks."""
+    folders = (".hoodie/.temp", ".hoodie/.heartbeat", PIECES_FOLDER)
+    assert [file.path for folder in folders for file in _files(store, folder)] == []
 
 
 def data_files(store: Store) -> list[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bucketlake.layout.names import PIECES_FOLDER
+from bucketlake.storage import Store
 from spark.cases_with_retries import CASES as WITH_RETRIES
 from spark.faults import Fault
 from spark.orders import (
@@ -57,6 +59,7 @@ def test_what_a_killed_driver_left_is_rolled_back(spark: SparkSession, tmp_path:
     wait_until_gone(fault.pids[:2])  # its workers end a moment after it
     left = set(data_files(table.store)) - set(before)
     assert left, "the driver was killed before anything was written"
+    assert pieces_in(table.store), "its tasks had left no rows for each other"
     check_rows(table, truth, spark)
 
     # As long as its heart may be beating, others write beside it, and leave what it left alone.
@@ -64,6 +67,7 @@ def test_what_a_killed_driver_left_is_rolled_back(spark: SparkSession, tmp_path:
     table.upsert(frame_of(spark, beside))
     truth.upsert(beside)
     assert left <= set(data_files(table.store))
+    assert pieces_in(table.store)
     check_rows(table, truth)
 
     let_time_pass(tmp_path / "orders" / ".hoodie" / ".heartbeat")
@@ -71,6 +75,7 @@ def test_what_a_killed_driver_left_is_rolled_back(spark: SparkSession, tmp_path:
     table.upsert(frame_of(spark, later))
     truth.upsert(later)
     assert not left & set(data_files(table.store))
+    assert not pieces_in(table.store)
     check_rows(table, truth, spark)
     check_files(table)
     assert [entry.action for entry in table.timeline()].count("rollback") == 1
@@ -78,3 +83,7 @@ def test_what_a_killed_driver_left_is_rolled_back(spark: SparkSession, tmp_path:
     let_time_pass(tmp_path / "orders" / ".hoodie" / ".temp")
     table.delete([0])
     check_nothing_is_left(table.store)
+
+
+def pieces_in(store: Store) -> list[str]:
+    return [file.path for file in store.list(PIECES_FOLDER, recursive=True).files]

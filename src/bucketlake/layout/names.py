@@ -208,11 +208,18 @@ TEMPORARY_FOLDER = ".hoodie/.temp"
 HEARTBEAT_FOLDER = ".hoodie/.heartbeat"
 CLAIM_FOLDER = ".hoodie/.bucketlake/commits"
 """Where writers agree on the outcome of instants, one file per number."""
+PIECES_FOLDER = ".hoodie/.bucketlake/pieces"
+"""Where tasks of a running write leave rows for each other, a folder per instant. Not among the markers: Hudi takes
+every file there for one."""
 TIMELINE_KEEPER = ".hoodie/timeline/.keep"
 """A file that is no instant: Hudi does not open a table whose timeline folder is not there."""
 
 _CLAIM_DIGITS = 20
 _MARKER = re.compile(r"(.+)\.marker\.(?:CREATE|MERGE|APPEND)")
+
+
+def pieces_folder(instant: str) -> str:
+    return f"{PIECES_FOLDER}/{instant}"
 
 
 def claim_path(number: int) -> str:

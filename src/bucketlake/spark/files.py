@@ -22,10 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from bucketlake.basefile.footer import open_parquet
 from bucketlake.errors import ConfigError, CorruptTableError, SchemaError
 from bucketlake.schema import META_COLUMNS, align, storable
+from bucketlake.spark.pieces import CHUNK_BYTES, PIECE, SENT_BYTES, pack_rows
 from bucketlake.spark.types import ddl
 from bucketlake.spark.worker import settle_worker
-from bucketlake.spark.write import CHUNK_BYTES, PIECE, SENT_BYTES, SparkRows, cores_of, own_errors, pack_rows
-from bucketlake.storage import Store, open_store
+from bucketlake.spark.write import SparkRows, cores_of, own_errors
+from bucketlake.storage import Handover, Store, open_store
 from bucketlake.write import WriteState
 
 PART_BYTES = 128 << 20
@@ -64,8 +65,9 @@ class FileRows(SparkRows):
         with own_errors():
             return self._numbers.mapInArrow(read, ddl(schema)).distinct().toArrow()
 
-    def packed(self, columns: Sequence[str], state: WriteState) -> DataFrame:
-        pack = partial(_pack_parts, parts=self._parts, schema=self._only(columns), state=state)
+    def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
+        schema = self._only(columns)
+        pack = partial(_pack_parts, parts=self._parts, schema=schema, state=state, handover=handover)
         return self._numbers.mapInArrow(pack, PIECE)
 
     @property
@@ -86,9 +88,14 @@ def _read_parts(
 
 
 def _pack_parts(
-    batches: Iterable[pa.RecordBatch], *, parts: Sequence[Part], schema: pa.Schema, state: WriteState
+    batches: Iterable[pa.RecordBatch],
+    *,
+    parts: Sequence[Part],
+    schema: pa.Schema,
+    state: WriteState,
+    handover: Handover | None,
 ) -> Iterator[pa.RecordBatch]:
-    return pack_rows(_read_parts(batches, parts=parts, schema=schema), state=state)
+    return pack_rows(_read_parts(batches, parts=parts, schema=schema), state=state, handover=handover)
 
 
 def parquet_files(

@@ -14,40 +14,34 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from threading import Lock
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
 from bucketlake import errors
+from bucketlake.layout.names import pieces_folder
+from bucketlake.spark.pieces import PIECE, pack_rows, unpack
 from bucketlake.spark.progress import watched
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.spark.worker import settle_worker
+from bucketlake.storage import Handover, handover_in
 from bucketlake.write import (
-    CODE_COLUMN,
     GROUP_BITS,
     GroupWritten,
     KeySum,
     WriteState,
     columns_to_write,
     received_sum,
-    sort_by_code,
     write_groups,
 )
 
-CHUNK_BYTES = 16 << 20
-"""Rows are tagged and sorted so many bytes at a time."""
-PIECE_BYTES = 128 << 10
-SENT_BYTES = 4 << 20
-"""Pieces are sent so many bytes at a time."""
 BATCH_ROWS = 1_000
 """Rows of a frame that are sent to a task at once."""
 
@@ -55,7 +49,6 @@ BATCH_ROWS = 1_000
 _before: dict[int, tuple[int, dict[str, str | None]]] = {}
 _before_guard = Lock()
 
-PIECE = "code BIGINT, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
 _OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
 
 
@@ -75,7 +68,7 @@ class SparkRows(ABC):
         """Return the distinct values of some columns."""
 
     @abstractmethod
-    def packed(self, columns: Sequence[str], state: WriteState) -> DataFrame:
+    def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
         """Return these columns of the rows as a frame of pieces, by `pack_rows`."""
 
     @property
@@ -85,7 +78,8 @@ class SparkRows(ABC):
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
         # Tagging needs no file groups, and they are most of what there is to send.
         for_tags = replace(plan, groups={}, partitions=frozenset())
-        pieces = self.packed(columns_to_write(self.schema.names, plan), for_tags)
+        handover = handover_in(plan.store, pieces_folder(plan.instant))
+        pieces = self.packed(columns_to_write(self.schema.names, plan), for_tags, handover)
         observation = Observation()
         together = (
             pieces.observe(observation, *_sums())
@@ -94,8 +88,14 @@ class SparkRows(ABC):
             .sortWithinPartitions("code")
         )
         watch = watched(self.session, plan.operation.lower(), show=self._progress)
-        with own_errors(), _settings(self.session, self.batch_limits), watch:
-            reports = together.mapInArrow(partial(_write_pieces, state=plan), "report STRING").collect()
+        write = partial(_write_pieces, state=plan, handover=handover)
+        with (
+            handover.opened() if handover is not None else nullcontext(),
+            own_errors(),
+            _settings(self.session, self.batch_limits),
+            watch,
+        ):
+            reports = together.mapInArrow(write, "report STRING").collect()
             written = tuple(GroupWritten(**json.loads(report[0])) for report in reports)
             # Spark drops an observation with the plan of a frame that it knows to be empty.
             sent = _key_sum(observation.get) if written else None
@@ -125,83 +125,17 @@ class FrameRows(SparkRows):
         with own_errors():
             return self._frame.select(*(F.col(quoted(name)) for name in columns)).distinct().toArrow()
 
-    def packed(self, columns: Sequence[str], state: WriteState) -> DataFrame:
+    def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
         rows = self._frame.select(*(F.col(quoted(name)) for name in columns))
-        return rows.mapInArrow(partial(pack_rows, state=state), PIECE)
+        return rows.mapInArrow(partial(pack_rows, state=state, handover=handover), PIECE)
 
 
-def pack_rows(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
-    """Turn a task's rows into pieces, a chunk of rows at a time."""
+def _write_pieces(
+    batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None
+) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    pending: list[pa.RecordBatch] = []
-    size_bytes = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        pending.append(batch)
-        size_bytes += batch.nbytes
-        if size_bytes > CHUNK_BYTES:
-            yield from _a_few(pack(pa.Table.from_batches(pending), state))
-            pending, size_bytes = [], 0
-    if pending:
-        yield from _a_few(pack(pa.Table.from_batches(pending), state))
-
-
-def _a_few(pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut pieces into batches that Spark has memory for from its pool: it fetches, and gives back, more each time."""
-    at_once = SENT_BYTES // PIECE_BYTES
-    for start in range(0, pieces.num_rows, at_once):
-        yield pieces.slice(start, at_once)
-
-
-def pack(rows: pa.Table, state: WriteState, *, piece_bytes: int = PIECE_BYTES) -> pa.RecordBatch:
-    """Cut rows into pieces of one file group each."""
-    tagged = sort_by_code(rows, state)
-    count = len(tagged.codes)
-    rows_at_once = max(1, piece_bytes * count // max(1, tagged.rows.nbytes))
-    changes = np.flatnonzero(tagged.codes[1:] != tagged.codes[:-1]) + 1
-    starts: list[int] = []
-    for start, stop in pairwise([0, *changes.tolist(), count]):
-        starts += range(start, stop, rows_at_once)
-    stops = [*starts[1:], count]
-    high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)
-    pieces = (tagged.rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(tagged.codes[starts]),
-            pa.array(np.subtract(stops, starts, dtype=np.int64)),
-            pa.array(np.add.reduceat(high, starts).astype(np.int64) if starts else [], pa.int64()),
-            pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
-            _as_bytes(pieces),
-        ],
-        names=["code", "rows", "high", "low", "data"],
-    )
-
-
-def _as_bytes(pieces: Iterable[pa.RecordBatch]) -> pa.BinaryArray:
-    """Write pieces one behind the other into one buffer: many that grow cost the system more than they hold."""
-    sink = pa.BufferOutputStream()
-    ends = [0]
-    for rows in pieces:
-        with pa.ipc.new_stream(sink, rows.schema) as stream:
-            stream.write_batch(rows)
-        ends.append(sink.tell())
-    offsets = pa.py_buffer(np.array(ends, np.int32))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, sink.getvalue()])
-
-
-def _write_pieces(batches: Iterable[pa.RecordBatch], *, state: WriteState) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    for group in write_groups(unpack(batches), state):
+    for group in write_groups(unpack(batches, handover), state):
         yield pa.RecordBatch.from_pydict({"report": [json.dumps(group.as_dict())]})
-
-
-def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Turn pieces back into rows, each with its code."""
-    for batch in batches:
-        for code, piece in zip(batch.column("code"), batch.column("data"), strict=True):
-            for rows in pa.ipc.open_stream(piece.as_buffer()):
-                yield rows.append_column(CODE_COLUMN, pa.repeat(code, rows.num_rows))
 
 
 @contextmanager

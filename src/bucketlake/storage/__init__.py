@@ -8,11 +8,19 @@ paths.py    which paths are safe
 open.py     from a uri to a store
 concurrent.py  many requests at once
 input.py    from a store's file to something pyarrow reads
+handover.py  what tasks of a job leave for each other
 spill.py    a file being written, in memory while it is small
 kept.py     what was found out about files, by their versions
 """
 
 from bucketlake.storage.concurrent import in_parallel
+from bucketlake.storage.handover import (
+    Handover,
+    OnDisk,
+    handover_in,
+    left_handovers,
+    remove_handover,
+)
 from bucketlake.storage.input import open_input
 from bucketlake.storage.kept import Kept
 from bucketlake.storage.local import LocalStore
@@ -25,15 +33,20 @@ from bucketlake.storage.store import FileStat, Listing, Store
 
 __all__ = [
     "FileStat",
+    "Handover",
     "Kept",
     "Listing",
     "LocalStore",
     "MemoryStore",
     "ObjectStore",
+    "OnDisk",
     "Spill",
     "Store",
     "check_path",
+    "handover_in",
     "in_parallel",
+    "left_handovers",
     "open_input",
     "open_store",
+    "remove_handover",
 ]

@@ -6,6 +6,7 @@
     a rollback that was cut off                finished, or withdrawn if what it was to take back was built upon
     a restore that was cut off                 finished
     markers of an instant that is gone         deleted after a while, with what late tasks wrote under them
+    rows that its tasks left for each other    removed
 
 What lives is never touched. Compactions and clusterings are not rolled back by themselves: their plans stand until
 they are run. Who wants one taken back asks for it (`roll_back_run`), and gets back to the plan.
@@ -18,7 +19,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
-from bucketlake.storage import Store
+from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
+from bucketlake.storage import Store, left_handovers, remove_handover
 from bucketlake.timeline import (
     Action,
     Clock,
@@ -122,6 +124,7 @@ def recover(
     # Markers before the timeline: an instant's markers come after its requested file, so one that has markers
     # and is not on the timeline is gone. The timeline before the heartbeats: they come before the requested file.
     marked = marked_instants(store)
+    with_pieces = left_handovers(store, PIECES_FOLDER)
     newest = list_claims(store).newest
     timeline = load_timeline(store, properties)
     published: tuple[str, ...] = ()
@@ -164,6 +167,8 @@ def recover(
     for instant in (heartbeats.keys() - known) | silent:
         if not is_alive(heartbeats[instant], now_ms=now_ms):
             stop_heartbeat(store, instant)
+    for instant in set(with_pieces) - {i.requested for i in alive}:
+        remove_handover(store, pieces_folder(instant))
     found = Recovery(
         published=published,
         rolled_back=rolled_back,

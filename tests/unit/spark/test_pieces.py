@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import key_hashes
-from bucketlake.spark import write as on_spark
+from bucketlake.spark.pieces import FILES_OPEN_MAX, Left, Sent, pack, pack_rows, unpack
 from bucketlake.state import load_state
-from bucketlake.storage import MemoryStore
+from bucketlake.storage import Handover, MemoryStore
 from bucketlake.write import CODE_COLUMN, Operation, TableSpec, WriteState, create, plan_write
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.tag import tag
@@ -41,9 +45,10 @@ def a_plan(buckets: int) -> WriteState:
     buckets=st.integers(1, 5),
     width=st.sampled_from([0, 10, 5_000]),
     piece_bytes=st.sampled_from([1, 4_000, 1 << 20]),
+    is_sent=st.booleans(),
 )
 def test_pieces_hold_every_row_once_with_its_code_in_one_run(
-    count: int, days: int, buckets: int, width: int, piece_bytes: int
+    count: int, days: int, buckets: int, width: int, piece_bytes: int, is_sent: bool
 ) -> None:
     rows = pa.table(
         {
@@ -54,13 +59,63 @@ def test_pieces_hold_every_row_once_with_its_code_in_one_run(
         SCHEMA,
     )
     plan = a_plan(buckets)
-    packed = on_spark.pack(rows, plan, piece_bytes=piece_bytes)
-    back = pa.Table.from_batches(on_spark.unpack([packed]))
+    with TemporaryDirectory() as folder:
+        handover = None if is_sent else Handover(Path(folder) / "job")
+        with handover.opened() if handover is not None else nullcontext():
+            if handover is None:
+                packed = pack(rows, plan, Sent(piece_bytes))
+            else:
+                with Left(handover, SCHEMA) as left:
+                    packed = pack(rows, plan, left)
+            back = pa.Table.from_batches(unpack([packed], handover))
     assert sorted(back.drop_columns([CODE_COLUMN]).to_pylist(), key=str) == sorted(rows.to_pylist(), key=str)
     codes, _, _ = tag(back.drop_columns([CODE_COLUMN]).combine_chunks().to_batches()[0], plan)
     assert back[CODE_COLUMN].to_pylist() == codes.tolist() == sorted(codes.tolist())
     assert sum(packed["rows"].to_pylist()) == count
     total = (sum(packed["high"].to_pylist()) << 32) + sum(packed["low"].to_pylist())
     assert total % (1 << 64) == int(key_hashes(rows["id"].combine_chunks()).sum(dtype="uint64"))
-    if piece_bytes == 1:
+    if is_sent and piece_bytes == 1:
         assert packed.num_rows == count
+
+
+def test_rows_that_arrive_in_many_batches_are_packed_in_chunks_into_one_file(tmp_path: Path) -> None:
+    plan = a_plan(2)
+    rows = pa.table(
+        {"id": [f"k{n}" for n in range(60_000)], "dt": ["d"] * 60_000, "note": ["x" * 1_000] * 60_000}, SCHEMA
+    )
+    handover = Handover(tmp_path / "job")
+    with handover.opened():
+        packed = list(pack_rows(rows.to_batches(500), state=plan, handover=handover))
+        assert len(list((tmp_path / "job").iterdir())) == 1
+        assert sum(batch.num_rows for batch in packed) == 8, "two file groups in each of four chunks"
+        back = pa.Table.from_batches(unpack(packed, handover))
+    assert back.drop_columns([CODE_COLUMN]).sort_by("id") == rows.sort_by("id")
+
+
+def test_a_task_without_rows_leaves_no_file(tmp_path: Path) -> None:
+    handover = Handover(tmp_path / "job")
+    with handover.opened():
+        assert list(pack_rows([], state=a_plan(2), handover=handover)) == []
+        assert list((tmp_path / "job").iterdir()) == []
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_task_that_writes_holds_few_files_open(tmp_path: Path) -> None:
+    plan = a_plan(1)
+    handover = Handover(tmp_path / "job")
+    count = 3 * FILES_OPEN_MAX
+    with handover.opened():
+        packed = []
+        for n in range(count):
+            rows = pa.table({"id": [f"k{n}"], "dt": ["d"], "note": [None]}, SCHEMA)
+            packed += pack_rows(rows.to_batches(), state=plan, handover=handover)
+        before = open_files()
+        unpacked = unpack([*packed, *packed], handover)
+        most = 0
+        for number, rows in enumerate(unpacked):
+            assert rows["id"].to_pylist() == [f"k{number % count}"]
+            most = max(most, open_files() - before)
+    assert most <= FILES_OPEN_MAX + 1

@@ -1,0 +1,201 @@
+"""Rows in pieces, on their way from the tasks that have them to the tasks that write them.
+
+    rows ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
+    pieces ── unpack ──> rows, each with its code
+
+Where tasks share a disk, a piece's bytes stay in the file that its task has put them into, and Spark carries only
+where they lie; elsewhere it carries them:
+
+    data := the piece, a stream of Arrow's          elsewhere
+          | file " " offset " " length              in a `Handover`; the file is a stream, the piece a message of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from bucketlake.spark.worker import settle_worker
+from bucketlake.storage import Handover
+from bucketlake.write import CODE_COLUMN, WriteState, sort_by_code
+
+CHUNK_BYTES = 16 << 20
+"""Rows are tagged and sorted so many bytes at a time."""
+PIECE_BYTES = 128 << 10
+"""About the most of a piece that Spark carries."""
+SENT_BYTES = 4 << 20
+"""Pieces are sent so many bytes at a time."""
+FILES_OPEN_MAX = 64
+"""Of other tasks, in one that writes."""
+
+PIECE = "code BIGINT, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+
+
+def pack_rows(
+    batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None
+) -> Iterator[pa.RecordBatch]:
+    """Turn a task's rows into pieces, a chunk of rows at a time."""
+    settle_worker()
+    with ExitStack() as stack:
+        outlet: Outlet | None = Sent() if handover is None else None
+        for rows in _chunks(batches):
+            if outlet is None:
+                assert handover is not None
+                outlet = stack.enter_context(Left(handover, rows.schema))
+            yield from _a_few(pack(rows, state, outlet))
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    pending: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        pending.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes > CHUNK_BYTES:
+            yield pa.Table.from_batches(pending)
+            pending, size_bytes = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def _a_few(pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut pieces into batches that Spark has memory for from its pool: it fetches, and gives back, more each time."""
+    at_once = SENT_BYTES // PIECE_BYTES
+    for start in range(0, pieces.num_rows, at_once):
+        yield pieces.slice(start, at_once)
+
+
+def pack(rows: pa.Table, state: WriteState, outlet: Outlet) -> pa.RecordBatch:
+    """Cut rows into pieces of one file group each."""
+    tagged = sort_by_code(rows, state)
+    count = len(tagged.codes)
+    rows_at_once = max(1, count)
+    if outlet.piece_bytes is not None:
+        rows_at_once = max(1, outlet.piece_bytes * count // max(1, tagged.rows.nbytes))
+    changes = np.flatnonzero(tagged.codes[1:] != tagged.codes[:-1]) + 1
+    starts: list[int] = []
+    for start, stop in pairwise([0, *changes.tolist(), count]):
+        starts += range(start, stop, rows_at_once)
+    stops = [*starts[1:], count]
+    high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)
+    pieces = (tagged.rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(tagged.codes[starts]),
+            pa.array(np.subtract(stops, starts, dtype=np.int64)),
+            pa.array(np.add.reduceat(high, starts).astype(np.int64) if starts else [], pa.int64()),
+            pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
+            outlet.put(pieces),
+        ],
+        names=["code", "rows", "high", "low", "data"],
+    )
+
+
+class Outlet(Protocol):
+    """Where a task puts its pieces."""
+
+    @property
+    def piece_bytes(self) -> int | None:
+        """About the most that a piece should have."""
+
+    def put(self, pieces: Iterable[pa.RecordBatch]) -> pa.BinaryArray:
+        """Return what Spark is to carry of each piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Pieces that Spark carries."""
+
+    piece_bytes: int = PIECE_BYTES
+
+    def put(self, pieces: Iterable[pa.RecordBatch]) -> pa.BinaryArray:
+        """Write pieces one behind the other into one buffer: many that grow cost the system more than they hold."""
+        sink = pa.BufferOutputStream()
+        ends = [0]
+        for rows in pieces:
+            with pa.ipc.new_stream(sink, rows.schema) as stream:
+                stream.write_batch(rows)
+            ends.append(sink.tell())
+        offsets = pa.py_buffer(np.array(ends, np.int32))
+        return pa.BinaryArray.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, sink.getvalue()])
+
+
+class Left:
+    """Pieces that stay in a file of the task's."""
+
+    piece_bytes = None
+
+    def __init__(self, handover: Handover, schema: pa.Schema) -> None:
+        self._name, self._sink = handover.create()
+        self._stream = pa.ipc.new_stream(self._sink, schema)
+        # The schema is written with the first batch, and is not to be taken for a part of a piece.
+        self._stream.write_batch(pa.RecordBatch.from_pylist([], schema))
+
+    def __enter__(self) -> Left:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._sink.close()
+
+    def put(self, pieces: Iterable[pa.RecordBatch]) -> pa.BinaryArray:
+        ends = [self._sink.tell()]
+        for rows in pieces:
+            self._stream.write_batch(rows)
+            ends.append(self._sink.tell())
+        places = [_Place(self._name, start, stop - start) for start, stop in pairwise(ends)]
+        return pa.array([place.render() for place in places], pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a piece lies."""
+
+    file: str
+    offset: int
+    length: int
+
+    def render(self) -> bytes:
+        return f"{self.file} {self.offset} {self.length}".encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> _Place:
+        file, offset, length = data.decode().split(" ")
+        return cls(file, int(offset), int(length))
+
+
+def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iterator[pa.RecordBatch]:
+    """Turn pieces back into rows, each with its code."""
+    rows_of = _received if handover is None else _fetching(handover)
+    for batch in batches:
+        for code, piece in zip(batch.column("code"), batch.column("data"), strict=True):
+            for rows in rows_of(piece):
+                yield rows.append_column(CODE_COLUMN, pa.repeat(code, rows.num_rows))
+
+
+def _received(piece: pa.BinaryScalar) -> Iterable[pa.RecordBatch]:
+    yield from pa.ipc.open_stream(piece.as_buffer())
+
+
+def _fetching(handover: Handover) -> Callable[[pa.BinaryScalar], Iterable[pa.RecordBatch]]:
+    @lru_cache(FILES_OPEN_MAX)
+    def opened(name: str) -> tuple[pa.NativeFile, pa.Schema]:
+        file = handover.open(name)
+        return file, pa.ipc.open_stream(file).schema
+
+    def fetch(piece: pa.BinaryScalar) -> Iterable[pa.RecordBatch]:
+        place = _Place.parse(piece.as_py())
+        file, schema = opened(place.file)
+        file.seek(place.offset)
+        return [pa.ipc.read_record_batch(file.read_buffer(place.length), schema)]
+
+    return fetch
