@@ -6,7 +6,8 @@ struct is not a null field. Everything works on whole columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,7 @@ def find_null_element(data: pa.Table | pa.RecordBatch) -> str | None:
     >>> find_null_element(pa.table({"words": [["a"], None, []], "numbers": [[1], [None], None]}))
     'numbers'
     """
-    for name, values, field in _everything(data):
+    for name, values, field in _everything(data, _columns_with_lists(data.schema)):
         if _is_list(field.type) and _elements(values).null_count:
             return name
     return None
@@ -35,7 +36,7 @@ def find_null(data: pa.Table | pa.RecordBatch) -> str | None:
     >>> find_null(pa.table({"s": pa.array([None, {"x": 1}, {"x": None}], required)}))
     's.x'
     """
-    for name, values, field in _everything(data):
+    for name, values, field in _everything(data, _columns_with_required(data.schema)):
         if not field.nullable and values.null_count:
             return name
     return None
@@ -45,10 +46,39 @@ Place = tuple[str, pa.Array, pa.Field]
 """The dotted name of a column or of something inside it, its values under whatever is there, and its field."""
 
 
-def _everything(data: pa.Table | pa.RecordBatch) -> Iterator[Place]:
-    for field, column in zip(data.schema, data.columns, strict=True):
+def _everything(data: pa.Table | pa.RecordBatch, columns: Iterable[int]) -> Iterator[Place]:
+    for position in columns:
+        field, column = data.schema.field(position), data.column(position)
         for values in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
             yield from _places(field.name, values, field)
+
+
+# A write asks once for each of its files, and most schemas have no such columns.
+@lru_cache(maxsize=64)
+def _columns_with_lists(schema: pa.Schema) -> tuple[int, ...]:
+    return _columns_with(schema, lambda field: _is_list(field.type))
+
+
+@lru_cache(maxsize=64)
+def _columns_with_required(schema: pa.Schema) -> tuple[int, ...]:
+    return _columns_with(schema, lambda field: not field.nullable)
+
+
+def _columns_with(schema: pa.Schema, has: Callable[[pa.Field], bool]) -> tuple[int, ...]:
+    """Find the columns that are, or hold at any depth, a field that `has` it."""
+
+    def is_or_holds(field: pa.Field) -> bool:
+        return has(field) or any(is_or_holds(inner) for inner in _inside(field.type))
+
+    return tuple(position for position, field in enumerate(schema) if is_or_holds(field))
+
+
+def _inside(kind: pa.DataType) -> Iterable[pa.Field]:
+    if types.is_struct(kind):
+        return tuple(kind)
+    if types.is_map(kind):
+        return kind.key_field, kind.item_field
+    return (kind.value_field,) if _is_list(kind) else ()
 
 
 def _places(name: str, values: pa.Array, field: pa.Field) -> Iterator[Place]:
