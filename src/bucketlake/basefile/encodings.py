@@ -15,8 +15,9 @@ no faster, and Flink's reader does not know them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -56,16 +57,33 @@ def choose_encodings(
     has_statistics: bool = True,
 ) -> Encodings:
     """Choose for a file of about `rows` rows that begins with `batches`."""
+    if rows < _SMALL_ROWS:
+        return _encodings_of_small(schema, has_statistics)
+    repeating = [
+        field.name
+        for position, field in enumerate(schema)
+        if not types.is_nested(field.type)
+        and _repeats(field, [batch.column(position) for batch in batches], rows)
+    ]
+    return _encodings(schema, repeating, has_statistics=has_statistics)
+
+
+@lru_cache(maxsize=64)
+def _encodings_of_small(schema: pa.Schema, has_statistics: bool) -> Encodings:
+    """Choose for a small file, whose values need no look: all files of a write get the same."""
+    coming_so = [field.name for field in schema if types.is_dictionary(field.type)]
+    return _encodings(schema, coming_so, has_statistics=has_statistics)
+
+
+def _encodings(schema: pa.Schema, repeating: Collection[str], *, has_statistics: bool) -> Encodings:
     dictionary: list[str] = []
     statistics: list[str] = []
-    for position, field in enumerate(schema):
+    for field in schema:
         paths = list(leaf_paths(field))
+        if types.is_nested(field.type) or field.name in repeating:
+            dictionary += paths
         if has_statistics and field.name not in _WITHOUT_STATISTICS:
             statistics += paths
-        if types.is_nested(field.type):
-            dictionary += paths
-        elif _repeats(field, [batch.column(position) for batch in batches], rows):
-            dictionary.append(field.name)
     return Encodings(tuple(dictionary), tuple(statistics))
 
 
@@ -94,7 +112,7 @@ def _repeats(field: pa.Field, columns: Sequence[pa.Array], rows: int) -> bool:
     """Say whether the values of a column repeat enough for a dictionary."""
     if types.is_dictionary(field.type):
         return True
-    if rows < _SMALL_ROWS or types.is_boolean(field.type) or field.name in (_SEQNO, RECORD_KEY_COLUMN):
+    if types.is_boolean(field.type) or field.name in (_SEQNO, RECORD_KEY_COLUMN):
         return False
     used = columns[:8]
     sample = pa.concat_arrays([column[: SAMPLE_ROWS // len(used)] for column in used])
