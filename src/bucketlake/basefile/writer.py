@@ -23,6 +23,7 @@ from bucketlake.schema import RECORD_KEY_COLUMN
 
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 128 << 20
+_SINK_BUFFER_BYTES = 256 << 10
 
 
 class Sink(Protocol):
@@ -57,7 +58,8 @@ class BaseFileWriter:
         row_group_rows: int = ROW_GROUP_ROWS,
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
-        self._sink = sink
+        # A file written in Python is called for every page, and a page of a small file is small.
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), _SINK_BUFFER_BYTES)
         self._schema = schema.remove_metadata()
         self._avro_schema = avro_schema
         self._compression = compression
@@ -97,6 +99,7 @@ class BaseFileWriter:
             }
         )
         self._writer.close()
+        self._sink.flush()
         return self._facts
 
     def _write_row_group(self) -> None:
