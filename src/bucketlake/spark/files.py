@@ -138,8 +138,7 @@ class _Footer:
         """How many rows a task reads at a time: about as many as it packs, so that they need not be put together."""
         groups = [self.metadata.row_group(number) for number in range(self.metadata.num_row_groups)]
         row_bytes = sum(int(group.total_byte_size) for group in groups) // max(1, int(self.metadata.num_rows))
-        # What is dictionary-encoded in the file is not so in memory.
-        return max(1024, CHUNK_BYTES // max(1, 2 * row_bytes))
+        return max(1024, CHUNK_BYTES // max(1, row_bytes))
 
 
 def _read_footer(store: Store, path: str) -> _Footer:
