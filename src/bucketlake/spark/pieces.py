@@ -1,7 +1,7 @@
 """Rows in pieces, on their way from the tasks that have them to the tasks that write them.
 
     rows ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
-    pieces ── unpack ──> rows, each with its code
+         ── unpack ──> the same, in the task that writes the group
 
 Where tasks share a disk, a piece's bytes stay in the file that its task has put them into, and Spark carries only
 where they lie; elsewhere it carries them:
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover
-from bucketlake.write import CODE_COLUMN, WriteState, sort_by_code
+from bucketlake.write import Piece, WriteState, sort_by_code
 
 CHUNK_BYTES = 16 << 20
 """Rows are tagged and sorted so many bytes at a time."""
@@ -35,7 +35,7 @@ SENT_BYTES = 4 << 20
 FILES_OPEN_MAX = 64
 """Of other tasks, in one that writes."""
 
-PIECE = "code BIGINT, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+PIECE = "code BIGINT, partition STRING, prefix STRING, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
 
 
 def pack_rows(
@@ -77,26 +77,23 @@ def _a_few(pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def pack(rows: pa.Table, state: WriteState, outlet: Outlet) -> pa.RecordBatch:
     """Cut rows into pieces of one file group each."""
     tagged = sort_by_code(rows, state)
-    count = len(tagged.codes)
-    rows_at_once = max(1, count)
+    rows_max = None
     if outlet.piece_bytes is not None:
-        rows_at_once = max(1, outlet.piece_bytes * count // max(1, tagged.rows.nbytes))
-    changes = np.flatnonzero(tagged.codes[1:] != tagged.codes[:-1]) + 1
-    starts: list[int] = []
-    for start, stop in pairwise([0, *changes.tolist(), count]):
-        starts += range(start, stop, rows_at_once)
-    stops = [*starts[1:], count]
+        rows_max = max(1, outlet.piece_bytes * len(tagged.codes) // max(1, tagged.rows.nbytes))
+    starts = tagged.starts(rows_max)
+    pieces = list(tagged.pieces(starts))
     high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)
-    pieces = (tagged.rows.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True))
     return pa.RecordBatch.from_arrays(
         [
             pa.array(tagged.codes[starts]),
-            pa.array(np.subtract(stops, starts, dtype=np.int64)),
+            pa.array([piece.group and piece.group[0] for piece in pieces], pa.string()),
+            pa.array([piece.group and piece.group[1] for piece in pieces], pa.string()),
+            pa.array([piece.rows.num_rows for piece in pieces], pa.int64()),
             pa.array(np.add.reduceat(high, starts).astype(np.int64) if starts else [], pa.int64()),
             pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
-            outlet.put(pieces),
+            outlet.put(piece.rows for piece in pieces),
         ],
-        names=["code", "rows", "high", "low", "data"],
+        names=["code", "partition", "prefix", "rows", "high", "low", "data"],
     )
 
 
@@ -173,29 +170,29 @@ class _Place:
         return cls(file, int(offset), int(length))
 
 
-def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iterator[pa.RecordBatch]:
-    """Turn pieces back into rows, each with its code."""
+def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iterator[Piece]:
+    """Turn what Spark carried back into pieces."""
     rows_of = _received if handover is None else _fetching(handover)
     for batch in batches:
-        for code, piece in zip(batch.column("code"), batch.column("data"), strict=True):
-            for rows in rows_of(piece):
-                yield rows.append_column(CODE_COLUMN, pa.repeat(code, rows.num_rows))
+        columns = (batch.column(name).to_pylist() for name in ("code", "partition", "prefix"))
+        for code, partition, prefix, data in zip(*columns, batch.column("data"), strict=True):
+            yield Piece(code, None if partition is None else (partition, prefix), rows_of(data))
 
 
-def _received(piece: pa.BinaryScalar) -> Iterable[pa.RecordBatch]:
-    yield from pa.ipc.open_stream(piece.as_buffer())
+def _received(data: pa.BinaryScalar) -> pa.RecordBatch:
+    return pa.ipc.open_stream(data.as_buffer()).read_next_batch()
 
 
-def _fetching(handover: Handover) -> Callable[[pa.BinaryScalar], Iterable[pa.RecordBatch]]:
+def _fetching(handover: Handover) -> Callable[[pa.BinaryScalar], pa.RecordBatch]:
     @lru_cache(FILES_OPEN_MAX)
     def opened(name: str) -> tuple[pa.NativeFile, pa.Schema]:
         file = handover.open(name)
         return file, pa.ipc.open_stream(file).schema
 
-    def fetch(piece: pa.BinaryScalar) -> Iterable[pa.RecordBatch]:
-        place = _Place.parse(piece.as_py())
+    def fetch(data: pa.BinaryScalar) -> pa.RecordBatch:
+        place = _Place.parse(data.as_py())
         file, schema = opened(place.file)
         file.seek(place.offset)
-        return [pa.ipc.read_record_batch(file.read_buffer(place.length), schema)]
+        return pa.ipc.read_record_batch(file.read_buffer(place.length), schema)
 
     return fetch

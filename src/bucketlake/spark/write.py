@@ -83,7 +83,7 @@ class SparkRows(ABC):
         observation = Observation()
         together = (
             pieces.observe(observation, *_sums())
-            .select("code", "data")
+            .select("code", "partition", "prefix", "data")
             .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
             .sortWithinPartitions("code")
         )

@@ -13,12 +13,11 @@ from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create
 from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
 from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, Operation, WriteState, plan_write
-from bucketlake.write.tag import GROUP_BITS, columns_to_write, key_columns, sort_by_code
-from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
+from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code
+from bucketlake.write.task import GroupWritten, write_groups
 
 __all__ = [
     "BUCKETS_DEFAULT",
-    "CODE_COLUMN",
     "GROUP_BITS",
     "NULL_ELEMENTS_ALLOWED",
     "Append",
@@ -28,6 +27,7 @@ __all__ = [
     "GroupWritten",
     "KeySum",
     "Operation",
+    "Piece",
     "Rows",
     "TableSpec",
     "WriteOptions",

@@ -34,7 +34,7 @@ from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.markers import marked_files
 from bucketlake.write.state import Operation, WriteState, is_non_blocking, plan_write, replaced_by
 from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code
-from bucketlake.write.task import CODE_COLUMN, GroupWritten, write_groups
+from bucketlake.write.task import GroupWritten, write_groups
 from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
 
 ATTEMPTS = 6
@@ -312,8 +312,7 @@ class ArrowRows:
             return KeySum(0, 0), ()
         tagged = sort_by_code(self._rows.select(columns_to_write(self._rows.column_names, plan)), plan)
         sent = KeySum(len(tagged.codes), int(tagged.hashes.sum(dtype=np.uint64)))
-        ordered = tagged.rows.append_column(CODE_COLUMN, pa.array(tagged.codes))
-        return sent, tuple(write_groups([ordered], plan))
+        return sent, tuple(write_groups(tagged.pieces(tagged.starts()), plan))
 
 
 @dataclass(slots=True)

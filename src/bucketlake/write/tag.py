@@ -5,15 +5,17 @@
 
 Rows are shuffled by `task` and sorted by `code`, one integer, which Spark
 does by radix sort; so the rows of a file group reach their task in one run.
-Two groups whose hashes agree share a run, and the task tells them apart.
+They come in pieces that say which group it is. Two groups whose hashes agree
+share a run, and the task tells them apart.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,20 +32,30 @@ GROUP_BITS = 48
 PASSED_OVER = -1
 
 
-def tag(
-    rows: pa.RecordBatch, state: WriteState
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.int16]]:
-    """Return, for every row, its code, the hash of its key, and a number for its successor.
+Group = tuple[str, str]
+"""A partition, and the prefix of a file group's id."""
 
-    A successor is the file group that takes the place of one that is being resized; without one the number is 0.
-    ConfigError for a row that can have no key, or no place.
-    """
+
+@dataclass(slots=True)
+class Tags:
+    """What is known of rows by their keys, a number per row each."""
+
+    codes: npt.NDArray[np.int64]
+    hashes: npt.NDArray[np.uint64]
+    """Of their keys."""
+    successors: npt.NDArray[np.int16]
+    """Stands for the file group that takes the place of one that is being resized; 0 without one."""
+    groups: dict[int, Group | None]
+    """Code -> the file group; None if two have it."""
+
+
+def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
+    """Find out where rows belong. ConfigError for a row that can have no key, or no place."""
     _check_required(rows, state)
     _check_unhashed(rows, state)
     record_keys = state.keys.record_keys(rows)
     paths = state.keys.partition_paths(rows).dictionary_encode()
-    codes = np.empty(len(rows), np.int64)
-    successors = np.zeros(len(rows), np.int16)
+    tags = Tags(np.empty(len(rows), np.int64), key_hashes(record_keys), np.zeros(len(rows), np.int16), {})
     afterwards = {partition: offspring.index for (partition, _), offspring in state.offspring.items()}
     for number, path in enumerate(paths.dictionary.to_pylist()):
         chosen: Any = slice(None)
@@ -51,10 +63,26 @@ def tag(
         if len(paths.dictionary) > 1:
             chosen = np.flatnonzero(paths.indices.to_numpy() == number)
             of_path = record_keys.take(pa.array(chosen))
-        codes[chosen] = _codes(path, of_path, state)
+        state.keys.check_partition_path(path)
+        located = state.index.locate(path, of_path)
+        groups = [(path, prefix) for prefix in located.dictionary.to_pylist()]
+        codes = [code_of(*group, state) for group in groups]
+        for code, group in zip(codes, groups, strict=True):
+            tags.groups[code] = group if tags.groups.get(code, group) == group else None
+        tags.codes[chosen] = np.array(codes, np.int64)[located.indices.to_numpy()]
         if path in afterwards:
-            successors[chosen] = afterwards[path].locate(path, of_path).indices.to_numpy() % (1 << 15)
-    return codes, key_hashes(record_keys), successors
+            tags.successors[chosen] = afterwards[path].locate(path, of_path).indices.to_numpy() % (1 << 15)
+    return tags
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one code."""
+
+    code: int
+    group: Group | None
+    """The file group that all of them are of; None if two have the code."""
+    rows: pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +93,49 @@ class Tagged:
     codes: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
     """Of their keys."""
+    groups: Mapping[int, Group | None]
+
+    def starts(self, rows_max: int | None = None) -> list[int]:
+        """Cut the rows where the code changes, and so often that no more than `rows_max` stay together."""
+        changes = np.flatnonzero(self.codes[1:] != self.codes[:-1]) + 1
+        runs = pairwise([0, *changes.tolist(), len(self.codes)])
+        step = rows_max or max(1, len(self.codes))
+        return [cut for start, stop in runs for cut in range(start, stop, step)]
+
+    def pieces(self, starts: Sequence[int]) -> Iterator[Piece]:
+        for start, stop in pairwise([*starts, len(self.codes)]):
+            code = int(self.codes[start])
+            yield Piece(code, self.groups[code], self.rows.slice(start, stop - start))
 
 
 def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
     """Tag rows, and bring those of a file group together; those that are passed over are gone."""
     whole = rows.combine_chunks().to_batches()[0]
-    codes, hashes, successors = tag(whole, state)
+    tags = tag(whole, state)
     if state.offspring:
         # Those that go to one successor stand together too, and need not be picked out one by one.
-        order = np.argsort(successors, kind="stable")
-        order = order[np.argsort(codes[order], kind="stable")]
+        order = np.argsort(tags.successors, kind="stable")
+        order = order[order_of(tags.codes[order])]
     else:
-        order = np.argsort(codes, kind="stable")
+        order = order_of(tags.codes)
     if state.only is not None:
-        order = order[codes[order] != PASSED_OVER]
-    return Tagged(whole.take(pa.array(order)), codes[order], hashes[order])
+        order = order[tags.codes[order] != PASSED_OVER]
+    return Tagged(whole.take(pa.array(order)), tags.codes[order], tags.hashes[order], tags.groups)
+
+
+def order_of(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the stable order of numbers of which few are distinct.
+
+    Their ranks have 16 bits as a rule, and numpy sorts such by radix.
+
+    >>> order_of(np.array([30, 10, 20, 10])).tolist()
+    [1, 3, 2, 0]
+    """
+    encoded = pa.array(codes).dictionary_encode()
+    distinct = encoded.dictionary.to_numpy()
+    ranks = np.empty(len(distinct), np.uint16 if len(distinct) <= 1 << 16 else np.int64)
+    ranks[np.argsort(distinct)] = np.arange(len(distinct))
+    return np.argsort(ranks[encoded.indices.to_numpy()], kind="stable")
 
 
 def columns_to_write(names: Iterable[str], state: WriteState) -> list[str]:
@@ -92,13 +148,6 @@ def columns_to_write(names: Iterable[str], state: WriteState) -> list[str]:
 def tops_of(names: Iterable[str]) -> list[str]:
     """Name the columns that these, possibly inside structs, are in."""
     return list(dict.fromkeys(name.partition(".")[0] for name in names))
-
-
-def _codes(path: str, record_keys: pa.Array, state: WriteState) -> npt.NDArray[np.int64]:
-    state.keys.check_partition_path(path)
-    located = state.index.locate(path, record_keys)
-    codes = np.array([code_of(path, prefix, state) for prefix in located.dictionary.to_pylist()], np.int64)
-    return np.asarray(codes[located.indices.to_numpy()])
 
 
 def code_of(partition: str, prefix: str, state: WriteState) -> int:

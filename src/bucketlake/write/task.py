@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +62,12 @@ from bucketlake.schema import (
     find_null_element,
     fit_rows,
     key_hash_sum,
-    named_in,
     with_constants,
 )
 from bucketlake.storage import Spill
 from bucketlake.write.resizes import Offspring
 from bucketlake.write.state import Operation, WriteState
-from bucketlake.write.tag import nested_column
-
-CODE_COLUMN = "_bucketlake_code"
-"""The column of the tag that rows arrive sorted by."""
+from bucketlake.write.tag import Piece, nested_column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +114,10 @@ class _Group:
     record_keys: pa.Array = field(repr=False)
 
 
-def write_groups(batches: Iterable[pa.RecordBatch], state: WriteState) -> Iterator[GroupWritten]:
-    """Write the rows of a task, which come sorted by `CODE_COLUMN`, group by group."""
-    for run in _runs(batches):
-        for group in _groups_in(run, state):
+def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWritten]:
+    """Write the rows of a task, which come sorted by their codes, group by group."""
+    for _, run in groupby((piece for piece in pieces if piece.rows.num_rows), key=attrgetter("code")):
+        for group in _groups_in(list(run), state):
             yield from write_group(group, state)
 
 
@@ -154,34 +152,20 @@ def _new_file_id(group: _Group, state: WriteState) -> str:
     return new_file_id(group.prefix, partition=group.partition, instant=state.instant)
 
 
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Cut sorted batches into tables of one code each."""
-    pending: list[pa.RecordBatch] = []
-    current: int | None = None
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        codes = batch.column(CODE_COLUMN).to_numpy()
-        rows = batch.drop_columns([CODE_COLUMN])
-        starts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-        for start, stop in pairwise(starts):
-            if codes[start] != current and pending:
-                yield pa.Table.from_batches(pending)
-                pending = []
-            current = int(codes[start])
-            pending.append(rows.slice(start, stop - start))
-    if pending:
-        yield pa.Table.from_batches(pending)
-
-
-def _groups_in(run: pa.Table, state: WriteState) -> Iterator[_Group]:
-    """Tell the file groups of a run apart: there is one, unless two hashes agree."""
-    rows = run.combine_chunks()
+def _groups_in(run: Sequence[Piece], state: WriteState) -> Iterator[_Group]:
+    """Bring pieces of one code together: they are of one file group, unless two hashes agree."""
+    rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
     if state.operation is not Operation.DELETE:
         rows = fit_rows(rows, state.schema)
         _check_elements(rows, state)
     record_keys = state.keys.record_keys(rows)
     record_keys = record_keys.combine_chunks() if isinstance(record_keys, pa.ChunkedArray) else record_keys
+    groups = {piece.group for piece in run}
+    if None not in groups and len(groups) == 1:
+        (group,) = groups
+        assert group is not None
+        yield _Group(*group, rows, record_keys)
+        return
     paths = state.keys.partition_paths(rows)
     for path in pc.unique(paths).to_pylist():
         chosen = pc.equal(paths, path)
@@ -207,7 +191,7 @@ def _new_versions(group: _Group, state: WriteState) -> LogRecords | LogDeletes:
 def _with_meta(group: _Group, state: WriteState) -> pa.Table:
     """Put the meta columns before the rows. Who writes them to a file says which one it is."""
     count = group.rows.num_rows
-    numbers = pa.array(np.arange(count)).cast(pa.string())
+    numbers = _numbers(1 << count.bit_length())[:count]
     # Unique in a commit, also where several tasks append to a file group.
     place = (state.log_version - 1) * 10**8 + int(group.prefix[:8], 16)
     prefix = pa.scalar(f"{state.instant}_{place}_")
@@ -219,6 +203,24 @@ def _with_meta(group: _Group, state: WriteState) -> pa.Table:
         pa.nulls(count, pa.string()),
     ]
     return pa.Table.from_arrays([*meta, *group.rows.columns], schema=state.file_schema)
+
+
+def _partition_values(batch: pa.RecordBatch, state: WriteState) -> dict[str, str]:
+    """Return the texts of partition columns that are the same in every row, as they are where paths are made of them
+    alone."""
+    found = {}
+    for name in (column.name for column in state.keys.partition_fields):
+        if name in batch.schema.names and pa.types.is_string(batch.schema.field(name).type):
+            first = batch.column(name)[0]
+            if pc.all(pc.equal(batch.column(name), first), skip_nulls=False).as_py():
+                found[name] = first.as_py()
+    return found
+
+
+@lru_cache(maxsize=1)
+def _numbers(count: int) -> pa.StringArray:
+    """Spell the numbers below `count`, for groups of about the same size."""
+    return pa.array(np.arange(count)).cast(pa.string())
 
 
 def _write_base(
@@ -237,10 +239,13 @@ def _write_base(
         )
     base: Iterable[pa.RecordBatch] = () if old is None else read_base_file(state.store, old.path, schema)
     merge = SliceMerge(winners)
+    constants = {FILE_NAME_COLUMN: name, PARTITION_PATH_COLUMN: group.partition}
+    if old is None:
+        constants[COMMIT_TIME_COLUMN] = state.instant
     with Spill() as spill:
         writer = BaseFileWriter(spill, schema, avro_schema=state.avro_schema)
         for batch in merge.over(base):
-            writer.write(named_in(batch, name))
+            writer.write(with_constants(batch, constants | _partition_values(batch, state)))
         facts = writer.finish({})
         is_idle = old is not None and not (merge.inserted or merge.updated or merge.deleted)
         if is_idle and path not in state.stale:

@@ -15,7 +15,7 @@ from bucketlake.schema import key_hashes
 from bucketlake.spark.pieces import FILES_OPEN_MAX, Left, Sent, pack, pack_rows, unpack
 from bucketlake.state import load_state
 from bucketlake.storage import Handover, MemoryStore
-from bucketlake.write import CODE_COLUMN, Operation, TableSpec, WriteState, create, plan_write
+from bucketlake.write import Operation, TableSpec, WriteState, create, plan_write
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.tag import tag
 
@@ -67,10 +67,15 @@ def test_pieces_hold_every_row_once_with_its_code_in_one_run(
             else:
                 with Left(handover, SCHEMA) as left:
                     packed = pack(rows, plan, left)
-            back = pa.Table.from_batches(unpack([packed], handover))
-    assert sorted(back.drop_columns([CODE_COLUMN]).to_pylist(), key=str) == sorted(rows.to_pylist(), key=str)
-    codes, _, _ = tag(back.drop_columns([CODE_COLUMN]).combine_chunks().to_batches()[0], plan)
-    assert back[CODE_COLUMN].to_pylist() == codes.tolist() == sorted(codes.tolist())
+            back = list(unpack([packed], handover))
+    assert [piece.rows.num_rows for piece in back] == packed["rows"].to_pylist()
+    whole = pa.Table.from_batches([piece.rows for piece in back])
+    assert sorted(whole.to_pylist(), key=str) == sorted(rows.to_pylist(), key=str)
+    assert [piece.code for piece in back] == sorted(piece.code for piece in back)
+    for piece in back:
+        tags = tag(piece.rows, plan)
+        assert set(tags.codes.tolist()) == {piece.code}
+        assert tags.groups == {piece.code: piece.group}
     assert sum(packed["rows"].to_pylist()) == count
     total = (sum(packed["high"].to_pylist()) << 32) + sum(packed["low"].to_pylist())
     assert total % (1 << 64) == int(key_hashes(rows["id"].combine_chunks()).sum(dtype="uint64"))
@@ -88,8 +93,8 @@ def test_rows_that_arrive_in_many_batches_are_packed_in_chunks_into_one_file(tmp
         packed = list(pack_rows(rows.to_batches(500), state=plan, handover=handover))
         assert len(list((tmp_path / "job").iterdir())) == 1
         assert sum(batch.num_rows for batch in packed) == 8, "two file groups in each of four chunks"
-        back = pa.Table.from_batches(unpack(packed, handover))
-    assert back.drop_columns([CODE_COLUMN]).sort_by("id") == rows.sort_by("id")
+        back = pa.Table.from_batches([piece.rows for piece in unpack(packed, handover)])
+    assert back.sort_by("id") == rows.sort_by("id")
 
 
 def test_a_task_without_rows_leaves_no_file(tmp_path: Path) -> None:
@@ -115,7 +120,7 @@ def test_a_task_that_writes_holds_few_files_open(tmp_path: Path) -> None:
         before = open_files()
         unpacked = unpack([*packed, *packed], handover)
         most = 0
-        for number, rows in enumerate(unpacked):
-            assert rows["id"].to_pylist() == [f"k{number % count}"]
+        for number, piece in enumerate(unpacked):
+            assert piece.rows["id"].to_pylist() == [f"k{number % count}"]
             most = max(most, open_files() - before)
     assert most <= FILES_OPEN_MAX + 1

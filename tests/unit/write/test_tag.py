@@ -58,8 +58,8 @@ def a_plan(
 
 
 def tags_of(rows: pa.Table, plan: WriteState) -> tuple[np.ndarray, np.ndarray]:
-    codes, hashes, _ = tag(pa.RecordBatch.from_struct_array(rows.to_struct_array().combine_chunks()), plan)
-    return codes, hashes
+    tags = tag(pa.RecordBatch.from_struct_array(rows.to_struct_array().combine_chunks()), plan)
+    return tags.codes, tags.hashes
 
 
 def rows_of(ids: list[str | None], days: list[str | None], **more: list[object]) -> pa.Table:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,14 +17,15 @@ from bucketlake.schema import key_hash_sum
 from bucketlake.state import files_of, load_state, table_schema
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.write import (
-    CODE_COLUMN,
     GroupWritten,
     KeySum,
     Operation,
+    Piece,
     WriteState,
     check_proof,
     plan_write,
     sort_by_code,
+    tag,
     write_groups,
 )
 from bucketlake.write.create import TableSpec, create
@@ -64,10 +65,9 @@ def rows_of(*rows: tuple[str, str, int, int]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
 
 
-def sorted_batches(rows: pa.Table, plan: WriteState, size: int = 3) -> list[pa.RecordBatch]:
+def sorted_pieces(rows: pa.Table, plan: WriteState, size: int = 3) -> list[Piece]:
     tagged = sort_by_code(rows, plan)
-    coded = tagged.rows.append_column(CODE_COLUMN, pa.array(tagged.codes))
-    return pa.Table.from_batches([coded]).to_batches(max_chunksize=size)
+    return list(tagged.pieces(tagged.starts(size)))
 
 
 def many(count: int, *, ts: int = 1, v: int = 0) -> pa.Table:
@@ -80,7 +80,7 @@ def test_every_bucket_gets_one_file_however_its_rows_are_batched() -> None:
     for size in (1, 2, 7, 1000):
         store = a_store()
         plan = a_plan(store)
-        written = tuple(write_groups(sorted_batches(many(40), plan, size), plan))
+        written = tuple(write_groups(sorted_pieces(many(40), plan, size), plan))
         assert len({(group.partition, group.file_id) for group in written}) == len(written)
         assert sum(group.rows for group in written) == 40
         found.add(tuple(replace(group, size_bytes=0) for group in written))
@@ -89,7 +89,8 @@ def test_every_bucket_gets_one_file_however_its_rows_are_batched() -> None:
 
 def test_empty_batches_and_no_batches_write_nothing() -> None:
     plan = a_plan(a_store())
-    empty = sorted_batches(many(1), plan)[0].slice(0, 0)
+    (piece,) = sorted_pieces(many(1), plan)
+    empty = replace(piece, rows=piece.rows.slice(0, 0))
     assert list(write_groups([], plan)) == list(write_groups([empty, empty], plan)) == []
 
 
@@ -97,9 +98,9 @@ def test_empty_batches_and_no_batches_write_nothing() -> None:
 def test_a_second_attempt_finds_the_file_and_reports_it() -> None:
     store = a_store()
     plan = a_plan(store)
-    first = list(write_groups(sorted_batches(many(40), plan), plan))
+    first = list(write_groups(sorted_pieces(many(40), plan), plan))
     files = [store.list(day).files for day in ("d0", "d1", "d2")]
-    again = list(write_groups(sorted_batches(many(40), plan, 7), plan))
+    again = list(write_groups(sorted_pieces(many(40), plan, 7), plan))
     assert again == first
     assert [store.list(day).files for day in ("d0", "d1", "d2")] == files
 
@@ -112,17 +113,17 @@ def test_an_attempt_with_other_rows_is_refused(table_type: str) -> None:
     table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
     table.upsert(many(3))
     plan = a_plan(table.store, instant="20991231235959999")
-    list(write_groups(sorted_batches(rows_of(("k0", "d0", 2, 1)), plan), plan))
+    list(write_groups(sorted_pieces(rows_of(("k0", "d0", 2, 1)), plan), plan))
     home = plan.index.locate("d0", pa.array(["k0"]))
     other = next(f"k{n}" for n in range(1, 100) if plan.index.locate("d0", pa.array([f"k{n}"])) == home)
     with pytest.raises(ConfigError, match="change from one evaluation to the next"):
-        list(write_groups(sorted_batches(rows_of((other, "d0", 2, 1)), plan), plan))
+        list(write_groups(sorted_pieces(rows_of((other, "d0", 2, 1)), plan), plan))
 
 
 def test_a_marker_is_there_for_every_file() -> None:
     store = a_store()
     plan = a_plan(store)
-    for group in write_groups(sorted_batches(many(10), plan), plan):
+    for group in write_groups(sorted_pieces(many(10), plan), plan):
         assert group.path is not None
         assert store.stat(marker_path(INSTANT, group.path, "CREATE")).size_bytes == 0
 
@@ -143,18 +144,26 @@ def test_groups_whose_hashes_agree_are_told_apart() -> None:
     store = a_store()
     plan = a_plan(store)
     rows = many(40)
-    collided = rows.append_column(CODE_COLUMN, pa.array(np.zeros(40, np.int64)))
-    written = list(write_groups(collided.to_batches(), plan))
-    assert sorted((g.partition, g.file_id) for g in written) == sorted(
-        (g.partition, g.file_id) for g in write_groups(sorted_batches(rows, plan), plan)
-    )
+    expected = sorted((g.partition, g.file_id) for g in write_groups(sorted_pieces(rows, plan), plan))
+    in_one_piece = [Piece(0, None, batch) for batch in rows.to_batches()]
+    side_by_side = [replace(piece, code=0) for piece in sorted_pieces(rows, plan)]
+    for collided in (in_one_piece, side_by_side):
+        written = list(write_groups(collided, plan))
+        assert sorted((g.partition, g.file_id) for g in written) == expected
+
+
+def test_rows_of_groups_whose_hashes_agree_come_without_a_group() -> None:
+    plan = a_plan(a_store())
+    with mock.patch.object(tag, "code_of", return_value=7):
+        (piece,) = sorted_pieces(many(40), plan, 40)
+    assert (piece.code, piece.group, piece.rows.num_rows) == (7, None, 40)
 
 
 @pytest.mark.shows("X3")
 def test_reports_carry_sums_that_prove_what_arrived() -> None:
     plan = a_plan(a_store())
     rows = many(40)
-    written = list(write_groups(sorted_batches(rows, plan), plan))
+    written = list(write_groups(sorted_pieces(rows, plan), plan))
     sent = KeySum(40, key_hash_sum(rows.column("id")))
     check_proof(sent, written)
     for wrong in (KeySum(41, sent.key_hash_sum), KeySum(40, sent.key_hash_sum ^ 1)):
