@@ -66,7 +66,7 @@ def an_executor_is_killed(place: Place, table_type: str, step: Step, is_on_disk:
         summary = writing.result(timeout=120)
     truth.upsert(batch())
     assert summary.rows == len(batch())
-    if step == "data":
+    if step == "data" and not is_on_disk:
         # The rows that the lost executor had tagged were tagged once more, and so counted twice at first.
         assert sums.call_count == 2, "the rows were not counted anew"
     check_rows(table, truth)

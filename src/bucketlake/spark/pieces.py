@@ -3,8 +3,8 @@
     rows ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
          ── unpack ──> the same, in the task that writes the group
 
-Where tasks share a disk, a piece's bytes stay in the file that its task has put them into, and Spark carries only
-where they lie; elsewhere it carries them:
+Where tasks share a disk, a piece's bytes stay in the file that its task has put them into, and the driver learns
+where they lie; elsewhere Spark carries them:
 
     data := the piece, a stream of Arrow's          elsewhere
           | file " " offset " " length              in a `Handover`; the file is a stream, the piece a message of it
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover
-from bucketlake.write import Piece, WriteState, sort_by_code
+from bucketlake.write import GROUP_BITS, Piece, WriteState, sort_by_code
 
 CHUNK_BYTES = 16 << 20
 """Rows are tagged and sorted so many bytes at a time."""
@@ -168,6 +168,16 @@ class _Place:
     def parse(cls, data: bytes) -> _Place:
         file, offset, length = data.decode().split(" ")
         return cls(file, int(offset), int(length))
+
+
+def share_out_pieces(pieces: pa.Table) -> tuple[pa.RecordBatch, ...]:
+    """Sort pieces by their codes, and divide them among the tasks that are to write them."""
+    codes = pieces["code"].to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ordered = pieces.select(["code", "partition", "prefix", "data"]).take(pa.array(order)).combine_chunks()
+    changes = np.flatnonzero(np.diff(codes[order] >> GROUP_BITS)) + 1
+    bounds = pairwise([0, *changes.tolist(), len(codes)])
+    return tuple(batch for start, stop in bounds for batch in ordered.slice(start, stop - start).to_batches())
 
 
 def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iterator[Piece]:

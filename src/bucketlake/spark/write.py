@@ -1,11 +1,12 @@
-"""Rows to be written by Spark: packed by file group, shuffled, and handed to the writing tasks.
+"""Rows to be written by Spark: packed by file group, brought to the writing tasks, written.
 
     rows  ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
-          ── shuffle ──> pieces of a file group in one task, in one run
+          ── shuffle, or direct ──> pieces of a file group in one task, in one run
           ── write_groups ──> one file per file group, one report each
 
 A frame is evaluated once, and its rows are held nowhere whole. They cross from rows to columns once, on their way
-to the tagger; from there on Spark moves pieces, and a piece costs it what a row does.
+to the tagger; from there on there are pieces. Where tasks share a disk, pieces stay on it, and the driver directs the
+writing tasks to theirs; elsewhere Spark shuffles them, and a piece costs it what a row does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -27,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives 
 
 from bucketlake import errors
 from bucketlake.layout.names import pieces_folder
-from bucketlake.spark.pieces import PIECE, pack_rows, unpack
+from bucketlake.spark.pieces import PIECE, pack_rows, share_out_pieces, unpack
 from bucketlake.spark.progress import watched
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.spark.worker import settle_worker
@@ -49,6 +50,7 @@ BATCH_ROWS = 1_000
 _before: dict[int, tuple[int, dict[str, str | None]]] = {}
 _before_guard = Lock()
 
+REPORT = "report STRING"
 _OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
 
 
@@ -80,31 +82,48 @@ class SparkRows(ABC):
         for_tags = replace(plan, groups={}, partitions=frozenset())
         handover = handover_in(plan.store, pieces_folder(plan.instant))
         pieces = self.packed(columns_to_write(self.schema.names, plan), for_tags, handover)
-        observation = Observation()
-        together = (
-            pieces.observe(observation, *_sums())
-            .select("code", "partition", "prefix", "data")
-            .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
-            .sortWithinPartitions("code")
-        )
         watch = watched(self.session, plan.operation.lower(), show=self._progress)
-        write = partial(_write_pieces, state=plan, handover=handover)
-        with (
-            handover.opened() if handover is not None else nullcontext(),
-            own_errors(),
-            _settings(self.session, self.batch_limits),
-            watch,
-        ):
-            reports = together.mapInArrow(write, "report STRING").collect()
-            written = tuple(GroupWritten(**json.loads(report[0])) for report in reports)
-            # Spark drops an observation with the plan of a frame that it knows to be empty.
-            sent = _key_sum(observation.get) if written else None
-            if sent != received_sum(written):
-                # A task that ran again, because an executor was lost, was observed twice: count anew, and exactly.
-                counted = pieces.agg(*_sums()).first()
-                assert counted is not None
-                sent = _key_sum(counted.asDict())
-        return sent, written
+        with own_errors(), _settings(self.session, self.batch_limits), watch:
+            if handover is None:
+                return _shuffle_and_write(pieces, plan)
+            with handover.opened():
+                return _direct_and_write(self.session, pieces, plan, handover)
+
+
+def _shuffle_and_write(pieces: DataFrame, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+    """Let Spark carry the pieces to the tasks that write them."""
+    observation = Observation()
+    together = (
+        pieces.observe(observation, *_sums())
+        .select("code", "partition", "prefix", "data")
+        .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
+        .sortWithinPartitions("code")
+    )
+    written = _reports(together.mapInArrow(partial(_write_pieces, state=plan), REPORT))
+    # Spark drops an observation with the plan of a frame that it knows to be empty.
+    sent = _key_sum(observation.get) if written else None
+    if sent != received_sum(written):
+        # A task that ran again, because an executor was lost, was observed twice: count anew, and exactly.
+        counted = pieces.agg(*_sums()).first()
+        assert counted is not None
+        sent = _key_sum(counted.asDict())
+    return sent, written
+
+
+def _direct_and_write(
+    session: SparkSession, pieces: DataFrame, plan: WriteState, handover: Handover
+) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+    """Let tasks leave the pieces on the disk; then tell those that write where theirs are."""
+    found = pieces.toArrow()
+    sent = _key_sum({name: sum(found[name].to_pylist()) for name in ("rows", "high", "low")})
+    shares = share_out_pieces(found)
+    numbers = session.range(0, len(shares), 1, max(1, len(shares)))
+    write = partial(_write_shares, shares=shares, state=plan, handover=handover)
+    return sent, _reports(numbers.mapInArrow(write, REPORT)) if shares else ()
+
+
+def _reports(frame: DataFrame) -> tuple[GroupWritten, ...]:
+    return tuple(GroupWritten(**json.loads(report[0])) for report in frame.collect())
 
 
 class FrameRows(SparkRows):
@@ -131,11 +150,24 @@ class FrameRows(SparkRows):
 
 
 def _write_pieces(
-    batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None
+    batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None = None
 ) -> Iterator[pa.RecordBatch]:
     settle_worker()
     for group in write_groups(unpack(batches, handover), state):
         yield pa.RecordBatch.from_pydict({"report": [json.dumps(group.as_dict())]})
+
+
+def _write_shares(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    shares: Sequence[pa.RecordBatch],
+    state: WriteState,
+    handover: Handover,
+) -> Iterator[pa.RecordBatch]:
+    """Write the shares whose numbers arrive: one number, one task."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from _write_pieces([shares[number]], state=state, handover=handover)
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import key_hashes
-from bucketlake.spark.pieces import FILES_OPEN_MAX, Left, Sent, pack, pack_rows, unpack
+from bucketlake.spark.pieces import FILES_OPEN_MAX, Left, Sent, pack, pack_rows, share_out_pieces, unpack
 from bucketlake.state import load_state
 from bucketlake.storage import Handover, MemoryStore
-from bucketlake.write import Operation, TableSpec, WriteState, create, plan_write
+from bucketlake.write import GROUP_BITS, Operation, TableSpec, WriteState, create, plan_write
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.tag import tag
 
@@ -124,3 +124,26 @@ def test_a_task_that_writes_holds_few_files_open(tmp_path: Path) -> None:
             assert piece.rows["id"].to_pylist() == [f"k{number % count}"]
             most = max(most, open_files() - before)
     assert most <= FILES_OPEN_MAX + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=20))
+def test_every_piece_is_shared_out_once_to_the_task_in_its_code(places: list[tuple[int, int]]) -> None:
+    codes = [task << GROUP_BITS | group for task, group in places]
+    pieces = pa.table(
+        {
+            "code": pa.array(codes, pa.int64()),
+            "partition": pa.array(["d"] * len(codes), pa.string()),
+            "prefix": pa.array([str(group) for _, group in places], pa.string()),
+            "rows": pa.array([1] * len(codes), pa.int64()),
+            "data": pa.array([b"%d" % n for n in range(len(codes))], pa.binary()),
+        }
+    )
+    shares = share_out_pieces(pieces)
+    of_tasks = [{code >> GROUP_BITS for code in share["code"].to_pylist()} for share in shares]
+    assert of_tasks == [{task} for task in sorted({task for task, _ in places})]
+    found = [
+        (code, int(data))
+        for share in shares
+        for code, data in zip(share["code"].to_pylist(), share["data"].to_pylist(), strict=True)
+    ]
+    assert found == sorted((code, n) for n, code in enumerate(codes))
