@@ -135,6 +135,19 @@ def test_how_the_base_is_cut_into_batches_does_not_matter(
     assert as_rows(pa.Table.from_batches(merge_slice(recut, logs, rules, schema), schema)) == as_rows(whole)
 
 
+@given(slices(), st.data())
+def test_columns_that_are_not_shown_change_no_row(
+    drawn: tuple[list[pa.RecordBatch], list[LogRecords | LogDeletes], MergeRules, pa.Schema],
+    data: st.DataObject,
+) -> None:
+    base, logs, rules, schema = drawn
+    shown = data.draw(st.lists(st.sampled_from(schema.names), min_size=1, unique=True))
+    whole = pa.Table.from_batches(merge_slice(base, logs, rules, schema), schema)
+    few = pa.schema([schema.field(name) for name in shown])
+    batches = merge_slice(base, logs, rules, schema, shown=shown)
+    assert as_rows(pa.Table.from_batches(batches, few)) == as_rows(whole.select(shown))
+
+
 @given(st.lists(st.text(max_size=30)), st.lists(st.text(max_size=30)), st.integers(0, 3))
 def test_keys_are_numbered_and_found_as_a_dict_would(ours: list[str], theirs: list[str], skip: int) -> None:
     table = KeyTable.build(pa.array(ours, pa.string())[skip:])

@@ -23,18 +23,22 @@ def merge_slice(
     logs: Sequence[LogRecords | LogDeletes],
     rules: MergeRules,
     schema: pa.Schema,
+    *,
+    shown: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the live rows of a file slice, as Hudi 1.2.0 merges them.
 
     `base` has batches of `schema`, `logs` the blocks in the order they apply.
+    Of their columns those `shown` leave (None: all): what only merging looks at
+    need not be copied.
     Without logs the base passes through untouched: what a base file holds was
     merged before, and Hudi returns it even where a row says it is deleted.
     """
     logs = [log for log in logs if len(log.records if isinstance(log, LogRecords) else log.keys)]
     if not logs:
-        yield from base
+        yield from base if shown is None else (batch.select(list(shown)) for batch in base)
         return
-    yield from SliceMerge(fold_logs(logs, rules, schema)).over(base)
+    yield from SliceMerge(fold_logs(logs, rules, schema)).over(base, shown)
 
 
 class SliceMerge:
@@ -54,8 +58,10 @@ class SliceMerge:
         self.outdated = 0
         """Winners, deletes too, that lost to a base row."""
 
-    def over(self, base: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows.
+    def over(
+        self, base: Iterable[pa.RecordBatch], shown: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows, of their columns those `shown` (None: all).
 
         If a key stands in the base twice, its log version meets the first of the
         two and the second passes, as in Hudi.
@@ -63,6 +69,7 @@ class SliceMerge:
         winners = self._winners
         met = np.zeros(winners.keys.count, dtype=np.bool_)
         pending = winners.is_record.copy()
+        columns = list(winners.schema.names if shown is None else shown)
         for batch in base:
             rows, numbers = winners.keys.match(base_keys(batch), met)
             wins = winners.beat(batch, rows, numbers)
@@ -75,10 +82,10 @@ class SliceMerge:
             partial = winners.lacks_columns(numbers)
             if partial.any():
                 pending[numbers[partial]] = False
-                yield winners.complete(batch, rows[partial], numbers[partial])
-            yield from _without(batch, rows)
+                yield winners.complete(batch, rows[partial], numbers[partial]).select(columns)
+            yield from _without(batch if shown is None else batch.select(columns), rows)
         self.inserted = int((winners.is_record & ~met).sum())
-        yield from winners.rows(pending)
+        yield from winners.rows(pending, columns)
 
 
 def _without(batch: pa.RecordBatch, rows: Indices) -> Iterator[pa.RecordBatch]:

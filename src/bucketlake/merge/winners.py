@@ -159,10 +159,11 @@ class Winners:
             columns.append(pa.concat_arrays([stale, fresh]).take(pa.array(order)))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def rows(self, chosen: Mask) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the chosen winners, each of which is a record."""
+    def rows(self, chosen: Mask, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the chosen winners, each of which is a record; of their columns these (None: all)."""
+        names = self.schema.names if columns is None else list(columns)
         if self.sources is not None:
-            yield from self._rows_of_pieces(np.flatnonzero(chosen))
+            yield from self._rows_of_pieces(np.flatnonzero(chosen), names)
             return
         # Rows leave block by block, in slices or through a filter: nothing is stacked or gathered.
         is_chosen = np.zeros(len(self.keys.numbers), dtype=np.bool_)
@@ -172,20 +173,21 @@ class Winners:
             stop = start + _size(log)
             of_log = is_chosen[start:stop]
             if isinstance(log, LogRecords) and of_log.any():
-                table = _conform(log.records, self.schema)
+                table = _conform(log.records, self.schema).select(names)
                 yield from (batch for batch in _only(table, of_log).to_batches() if batch.num_rows)
             start = stop
 
-    def _rows_of_pieces(self, numbers: Indices) -> Iterator[pa.RecordBatch]:
+    def _rows_of_pieces(self, numbers: Indices, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         assert self.sources is not None
         if not len(numbers):
             return
+        schema = pa.schema([self.schema.field(name) for name in names])
         columns = []
-        for position, field in enumerate(self.schema):
-            source = self.sources[numbers, position]
+        for field in schema:
+            source = self.sources[numbers, self.schema.get_field_index(field.name)]
             # A null index gives a null: the column of a partial insert that nobody ever set.
             columns.append(self._stacked(field).take(pa.array(source, mask=source < 0)))
-        yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @cached_property
     def _incomplete(self) -> Mask:
