@@ -42,22 +42,31 @@ def values_of_path(
         return None
 
 
-def fill_path_columns(
-    batch: pa.RecordBatch, partition: str, columns: tuple[str, ...], keys: KeyGenerator, *, are_dropped: bool
-) -> pa.RecordBatch:
-    """Set the columns that the path speaks for. `are_dropped`: the files do not have them at all."""
-    wanted = tuple(name for name in columns if name in batch.schema.names)
-    values = values_of_path(partition, wanted, keys, batch.schema)
-    if values is None:
-        if are_dropped and wanted:
-            raise UnsupportedError(
-                subject=f"partition {partition!r}",
-                found="a path that does not tell the values of its columns, which the files lack",
-                supported="dropped partition columns whose path reads back",
-                remedy=f"Leave out {', '.join(wanted)} with columns=[...].",
-            )
-        return batch
-    for name, value in values.items():
+def told_by_path(
+    partition: str, columns: tuple[str, ...], keys: KeyGenerator, schema: pa.Schema, *, are_dropped: bool
+) -> Mapping[str, pa.Scalar]:
+    """Return what a partition's path says of its columns: all of them or, if it can't be read back, none.
+
+    `are_dropped`: the files do not have them at all.
+    """
+    values = values_of_path(partition, columns, keys, schema)
+    if values is None and are_dropped and columns:
+        raise UnsupportedError(
+            subject=f"partition {partition!r}",
+            found="a path that does not tell the values of its columns, which the files lack",
+            supported="dropped partition columns whose path reads back",
+            remedy=f"Leave out {', '.join(columns)} with columns=[...].",
+        )
+    return values or {}
+
+
+def fill_path_columns(batch: pa.RecordBatch, told: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
+    """Set or add the columns that the path speaks for."""
+    for name, value in told.items():
+        column = pa.repeat(value, batch.num_rows)
         position = batch.schema.get_field_index(name)
-        batch = batch.set_column(position, batch.schema.field(position), pa.repeat(value, batch.num_rows))
+        if position < 0:
+            batch = batch.append_column(pa.field(name, value.type), column)
+        else:
+            batch = batch.set_column(position, batch.schema.field(position), column)
     return batch

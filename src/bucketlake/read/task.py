@@ -6,7 +6,7 @@ It lists nothing and decides nothing; all it needs is in its two arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from bucketlake.layout import FileSlice, TimelineView
 from bucketlake.logfile import read_log_files
 from bucketlake.merge import MergeRules, merge_slice
 from bucketlake.read.filters import Filter, apply_filters
-from bucketlake.read.path_columns import fill_path_columns
+from bucketlake.read.path_columns import fill_path_columns, told_by_path
 from bucketlake.schema import COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.storage import Store
 
@@ -48,14 +48,23 @@ class ReadContext:
     def schema(self) -> pa.Schema:
         return pa.schema([self.table_schema.field(name) for name in self.columns])
 
-    def reading_schema(self, *, merging: bool) -> pa.Schema:
-        """The columns a slice is read with: those asked for, and those that filters and merging look at."""
-        needed = {*self.columns, *(f.column for f in self.filters)}
+    @property
+    def shown(self) -> frozenset[str]:
+        """The columns that somebody looks at after merging."""
+        return frozenset([*self.columns, *(f.column for f in self.filters)])
+
+    def reading_schema(self, *, merging: bool, told: Container[str] = ()) -> pa.Schema:
+        """The columns a slice is read with: those asked for, and those that filters and merging look at.
+
+        Columns that are `told` are known without reading.
+        """
+        needed = {name for name in self.shown if name not in told}
         if self.commit_times is not None:
             needed.add(COMMIT_TIME_COLUMN)
         if merging:
             needed |= {RECORD_KEY_COLUMN, *self.rules.columns(self.table_schema)}
-        return pa.schema([f for f in self.table_schema if f.name in needed])
+        # Without a column a batch would not say how many rows it has.
+        return pa.schema([f for f in self.table_schema if f.name in (needed or self.shown)])
 
 
 KeysSeen = Callable[[pa.ChunkedArray], object]
@@ -72,23 +81,29 @@ def read_slice(
 
     `on_keys` is shown the stored keys that were searched for those.
     """
-    for batch in _merged(file_slice, context, record_keys, on_keys):
-        batch = fill_path_columns(
-            batch,
-            file_slice.partition,
-            context.path_columns,
-            context.keys,
-            are_dropped=context.path_columns_are_dropped,
-        )
-        batch = apply_filters(batch, context.filters)
+    shown = context.shown
+    told = told_by_path(
+        file_slice.partition,
+        tuple(name for name in context.path_columns if name in shown),
+        context.keys,
+        context.table_schema,
+        are_dropped=context.path_columns_are_dropped,
+    )
+    for batch in _merged(file_slice, context, told, record_keys, on_keys):
+        batch = apply_filters(fill_path_columns(batch, told), context.filters)
         if batch.num_rows:
             yield batch.select(list(context.columns))
 
 
 def _merged(
-    file_slice: FileSlice, context: ReadContext, record_keys: pa.Array | None, on_keys: KeysSeen | None
+    file_slice: FileSlice,
+    context: ReadContext,
+    told: Container[str],
+    record_keys: pa.Array | None,
+    on_keys: KeysSeen | None,
 ) -> Iterable[pa.RecordBatch]:
-    schema = context.reading_schema(merging=bool(file_slice.log_files))
+    """Yield the live rows of a slice, without columns that are `told` by its path wherever they are of no use."""
+    schema = context.reading_schema(merging=bool(file_slice.log_files), told=told)
     base: Iterable[pa.RecordBatch] = ()
     if file_slice.base_file is not None:
         path = file_slice.base_file.path
@@ -108,7 +123,9 @@ def _merged(
         is_committed=context.blocks_of.is_committed if context.blocks_of else None,
         keys=record_keys,
     )
-    return merge_slice(base, logs, context.rules, schema)
+    shown = [name for name in schema.names if name in context.shown and name not in told]
+    # Without a column a batch would not say how many rows it has.
+    return merge_slice(base, logs, context.rules, schema, shown=shown or [RECORD_KEY_COLUMN])
 
 
 def _of_instants(batches: Iterable[pa.RecordBatch], commit_times: frozenset[str]) -> Iterator[pa.RecordBatch]:

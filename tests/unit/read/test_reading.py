@@ -65,6 +65,24 @@ def test_a_projection_reads_the_columns_in_the_order_asked_for(golden_table: Gol
     assert table.to_arrow(meta_columns=False).schema.names == table.schema.names
 
 
+@pytest.mark.parametrize("name", [COW, MOR, "mor_v6", "mor_nonpartitioned", "mor_partial_update"])
+def test_any_few_columns_are_those_of_the_whole_rows(golden_table: Golden, name: str) -> None:
+    """Columns that the path tells are not read, and others only to merge: neither may show."""
+    table = Table.open(golden_table(name), buckets=4)
+    whole = table.to_arrow()
+    keys = whole.column("id").to_pylist()
+    for columns in ([], *([column] for column in whole.column_names), ["ts", "name", "id"]):
+        few = table.to_arrow(columns=columns)
+        assert few.num_rows == whole.num_rows
+        assert few.schema.equals(whole.select(columns).schema)
+        assert texts(few) == texts(whole.select(columns))
+        assert texts(table.get(keys[:2], columns=columns)) == texts(table.get(keys[:2]).select(columns))
+
+
+def texts(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.to_pylist()))
+
+
 @pytest.mark.shows("S4")
 @pytest.mark.parametrize(
     ("name", "arguments"),
