@@ -7,6 +7,9 @@ file's range in the footer too, beside a Bloom filter of hundreds of kilobytes
 that comes along; the row groups' own ranges say the same. The hashes of keys
 that were read once are kept, within bounds: a lookup that comes later opens only
 the files that have its keys.
+
+A key that is one column's text stands in the file twice, as that column and as Hudi's. Where the bytes of both are
+the same, they are decoded once.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import pyarrow.parquet as pq
 from bucketlake.basefile.footer import open_parquet
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import RECORD_KEY_COLUMN, align, key_hashes
-from bucketlake.storage import Kept, Store
+from bucketlake.storage import Kept, LocalStore, Store, open_input
 
 _BATCH_ROWS = 32768
 """Of half, once and twice as many the cheapest for a merged scan, in a rough trial."""
@@ -54,8 +57,12 @@ def read_base_file(
         return
     with open_parquet(store, path) as file:
         present = _present(file, schema)
-        for batch in file.iter_batches(batch_size=batch_rows, columns=present, use_threads=False):
+        copies = _copies_of_keys(store, path, file, present)
+        decoded = [name for name in present if name not in copies]
+        for batch in file.iter_batches(batch_size=batch_rows, columns=decoded, use_threads=False):
             if batch.num_rows:
+                for name in copies:
+                    batch = batch.append_column(name, batch.column(RECORD_KEY_COLUMN))
                 yield align(batch, schema, path=path)
 
 
@@ -177,6 +184,66 @@ def _rows_at(
 def _present(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
     columns = frozenset(file.schema_arrow.names)
     return [name for name in schema.names if name in columns]
+
+
+def _copies_of_keys(store: Store, path: str, file: pq.ParquetFile, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `columns` that hold the very bytes of the record keys, of one type with them.
+
+    Only on a disk, where both are mapped into memory and to compare them is nothing beside decoding one.
+    """
+    if not isinstance(store, LocalStore) or RECORD_KEY_COLUMN not in columns:
+        return ()
+    leaves = {
+        leaf.path: (position, leaf.max_definition_level)
+        for position, leaf in enumerate(map(file.schema.column, range(len(file.schema))))
+    }
+    keys_at, levels = leaves[RECORD_KEY_COLUMN]
+    kinds = file.schema_arrow
+    # A dot may also lead into a struct: such a name is no place to look for keys.
+    alike = {
+        name: leaves[name][0]
+        for name in columns
+        if name != RECORD_KEY_COLUMN
+        and "." not in name
+        and kinds.field(name).type == kinds.field(RECORD_KEY_COLUMN).type
+        and leaves[name][1] == levels
+    }
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    pairs = {
+        name: [(g.column(keys_at), g.column(position)) for g in groups] for name, position in alike.items()
+    }
+    likely = [name for name in pairs if all(_have_one_shape(keys, other) for keys, other in pairs[name])]
+    if not likely:
+        return ()
+    with open_input(store, path) as source:
+        return tuple(
+            name
+            for name in likely
+            if all(_stored(source, keys).equals(_stored(source, other)) for keys, other in pairs[name])
+        )
+
+
+def _have_one_shape(one: pq.ColumnChunkMetaData, other: pq.ColumnChunkMetaData) -> bool:
+    """Say whether equal bytes in both would mean equal values."""
+    return bool(
+        one.total_compressed_size == other.total_compressed_size
+        and one.total_uncompressed_size == other.total_uncompressed_size
+        and one.num_values == other.num_values
+        and one.compression == other.compression
+        and one.encodings == other.encodings
+        and one.physical_type == other.physical_type
+        # Where the offset of a dictionary is not told, it may lie outside of what `_stored` returns.
+        and ((one.has_dictionary_page and other.has_dictionary_page) or not _mentions_dictionary(one))
+    )
+
+
+def _mentions_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    return any("DICTIONARY" in encoding for encoding in chunk.encodings)
+
+
+def _stored(source: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> pa.Buffer:
+    source.seek(chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset)
+    return source.read_buffer(chunk.total_compressed_size)
 
 
 def _leaf_position(file: pq.ParquetFile, column: str) -> int:

@@ -176,3 +176,55 @@ def test_rows_of_all_types_are_the_rows_hudi_reads(golden_table: Callable[[str],
             for name, value in row.items():
                 if isinstance(value, (str, int, bool, float)) or value is None:
                     assert hudi.get(name) == pytest.approx(value), name
+
+
+WITH_ID = pa.schema([("_hoodie_record_key", pa.string()), ("id", pa.string())])
+
+
+def address(column: pa.Array) -> int:
+    return int(column.buffers()[2].address)
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_a_key_column_with_the_bytes_of_the_record_keys_is_decoded_once(
+    tmp_path: Path, use_dictionary: bool
+) -> None:
+    keys = [f"k{index:04d}" for index in range(100)]
+    table = pa.table({"_hoodie_record_key": keys, "id": keys, "other": keys[::-1]})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=30, use_dictionary=use_dictionary)
+    wanted = WITH_ID.append(pa.field("other", pa.string()))
+    for batch in read_base_file(LocalStore(tmp_path), "f.parquet", wanted):
+        assert address(batch.column("id")) == address(batch.column("_hoodie_record_key"))
+        assert address(batch.column("other")) != address(batch.column("_hoodie_record_key"))
+    assert read(LocalStore(tmp_path), wanted) == table
+
+
+def test_one_other_key_is_enough_for_both_columns_to_be_decoded(tmp_path: Path) -> None:
+    keys = [f"k{index:04d}" for index in range(100)]
+    table = pa.table({"_hoodie_record_key": keys, "id": [*keys[:-1], "k9999"]})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=30)
+    assert read(LocalStore(tmp_path), WITH_ID) == table
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", ""]), st.sampled_from([None, "a", "b", ""])), max_size=4),
+    st.integers(1, 3),
+    st.booleans(),
+    st.sampled_from([pa.string(), pa.binary()]),
+)
+def test_what_stands_beside_the_keys_is_never_taken_for_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, str | None]],
+    row_group_size: int,
+    may_be_null: bool,
+    kind: pa.DataType,
+) -> None:
+    table = pa.table(
+        [pa.array([key for key, _ in rows], pa.string()), pa.array([value for _, value in rows], kind)],
+        schema=pa.schema([pa.field("_hoodie_record_key", pa.string(), nullable=may_be_null), ("id", kind)]),
+    )
+    folder = tmp_path_factory.mktemp("keys")
+    pq.write_table(table, folder / "f.parquet", row_group_size=row_group_size)
+    assert read(LocalStore(folder), WITH_ID).to_pylist() == [
+        {"_hoodie_record_key": key, "id": value} for key, value in rows
+    ]
