@@ -13,7 +13,7 @@ The results have the types of `schema.avro_to_arrow`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -151,7 +151,9 @@ class _Program:
         )
         fields = [column.node.field for column in self.columns]
         try:
-            arrays = [_wrap(column, arena, slots, totals) for column in self.columns]
+            # Lists, because to take a number out of an array costs more than all else here.
+            places, counts = slots.tolist(), totals.tolist()
+            arrays = [_wrap(column, arena, places, counts) for column in self.columns]
             for array in arrays:
                 array.validate(full=True)  # text that is not UTF-8, decimals beyond their precision
         except pa.ArrowInvalid as error:
@@ -167,8 +169,8 @@ class _Program:
         size = 0
         ones: list[tuple[int, int]] = []
         zeros: list[tuple[int, int]] = []
-        for slot, node in enumerate(self.slots):
-            entries, data_bytes, nulls = (int(total) for total in totals[slot])
+        for slot, (node, counts) in enumerate(zip(self.slots, totals.tolist(), strict=True)):
+            entries, data_bytes, nulls = counts
             if node.nullable and nulls:
                 slots[slot, avro_kernel.VALIDITY] = size
                 ones.append((size, size + (entries + 7) // 8))
@@ -251,11 +253,11 @@ def _aligned(size: int) -> int:
 
 
 def _wrap(
-    column: _Column, arena: pa.Buffer, slots: np.ndarray[Any, Any], totals: np.ndarray[Any, Any]
+    column: _Column, arena: pa.Buffer, slots: Sequence[Sequence[int]], totals: Sequence[Sequence[int]]
 ) -> pa.Array:
     node = column.node
-    entries, data_bytes, nulls = (int(total) for total in totals[column.slot])
-    validity_at, values_at, data_at = (int(start) for start in slots[column.slot])
+    entries, data_bytes, nulls = totals[column.slot]
+    validity_at, values_at, data_at = slots[column.slot]
     validity = arena.slice(validity_at, (entries + 7) // 8) if validity_at >= 0 else None
     null_count = nulls if validity_at >= 0 else 0
     values = arena.slice(values_at, _values_bytes(node.kind, entries))
