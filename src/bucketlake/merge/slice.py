@@ -94,4 +94,20 @@ def _without(batch: pa.RecordBatch, rows: Indices) -> Iterator[pa.RecordBatch]:
     elif len(rows) < batch.num_rows:
         keep = np.ones(batch.num_rows, dtype=np.bool_)
         keep[rows] = False
-        yield batch.filter(pa.array(keep))
+        yield _filtered(batch, pa.array(keep))
+
+
+def _filtered(batch: pa.RecordBatch, keep: pa.BooleanArray) -> pa.RecordBatch:
+    """Filter each column by itself if it is text, and the others together.
+
+    Arrow turns the filter of a batch into indices and takes row after row, which is the fastest for numbers; the filter
+    of a single column copies runs of rows, which is faster for text.
+    """
+    is_text = [pa.types.is_string(field.type) for field in batch.schema]
+    others = batch.select([position for position, text in enumerate(is_text) if not text])
+    filtered = iter(others.filter(keep).columns if others.num_columns else ())
+    columns = [
+        column.filter(keep) if text else next(filtered)
+        for column, text in zip(batch.columns, is_text, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
