@@ -158,8 +158,13 @@ def code_of(partition: str, prefix: str, state: WriteState) -> int:
     if task is None:
         # The buckets of a partition go to different tasks: a partition may hold most of the rows.
         task = (zlib.crc32(partition.encode()) + int(prefix[:8], 16)) % state.tasks
+    return task << GROUP_BITS | group_hash(partition, prefix)
+
+
+def group_hash(partition: str, prefix: str) -> int:
+    """Return a number of 48 bits that stands for a file group; hardly ever for two of a write."""
     digest = hashlib.blake2b(f"{partition}\0{prefix}".encode(), digest_size=GROUP_BITS // 8).digest()
-    return task << GROUP_BITS | int.from_bytes(digest)
+    return int.from_bytes(digest)
 
 
 def key_columns(keys: KeyGenerator) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ from bucketlake.schema import (
 from bucketlake.storage import Spill
 from bucketlake.write.resizes import Offspring
 from bucketlake.write.state import Operation, WriteState
-from bucketlake.write.tag import Piece, nested_column
+from bucketlake.write.tag import GROUP_BITS, Piece, group_hash, nested_column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ def _with_meta(group: _Group, state: WriteState) -> pa.Table:
     count = group.rows.num_rows
     numbers = _numbers(1 << count.bit_length())[:count]
     # Unique in a commit, also where several tasks append to a file group.
-    place = (state.log_version - 1) * 10**8 + int(group.prefix[:8], 16)
+    place = (state.log_version - 1) << GROUP_BITS | group_hash(group.partition, group.prefix)
     prefix = pa.scalar(f"{state.instant}_{place}_")
     meta = [
         pa.repeat(pa.scalar(state.instant), count),

@@ -120,6 +120,17 @@ def test_an_attempt_with_other_rows_is_refused(table_type: str) -> None:
         list(write_groups(sorted_pieces(rows_of((other, "d0", 2, 1)), plan), plan))
 
 
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_no_two_rows_have_a_sequence_number(table_type: str) -> None:
+    """Neither in one commit, whose buckets have the same numbers in every partition, nor in two."""
+    path = "memory://numbered-" + table_type
+    table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
+    table.upsert(many(200))
+    table.upsert(many(100, ts=2))
+    numbers = table.to_arrow(columns=["_hoodie_commit_seqno"])["_hoodie_commit_seqno"].to_pylist()
+    assert len(set(numbers)) == 200
+
+
 def test_a_marker_is_there_for_every_file() -> None:
     store = a_store()
     plan = a_plan(store)
