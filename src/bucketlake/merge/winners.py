@@ -340,7 +340,7 @@ def _ordering_column(logs: Sequence[Log], name: str, schema: pa.Schema) -> pa.Ar
             f"the table orders records by {name!r} and its columns are {', '.join(schema.names)}. "
             f"Correct hoodie.table.ordering.fields, or read the column as well."
         )
-    kind = _field(schema.empty_table(), name).type
+    kind = _kind_of(name, schema)
     chunks = []
     for log in logs:
         if isinstance(log, LogDeletes):
@@ -405,6 +405,14 @@ def _field(data: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     if top != name:
         column = pc.struct_field(column, name.split(".")[1:])
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _kind_of(name: str, schema: pa.Schema) -> pa.DataType:
+    top = top_level(name, schema)
+    kind = schema.field(top).type
+    for inner in name.split(".")[1:] if top != name else ():
+        kind = kind.field(inner).type
+    return kind
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
