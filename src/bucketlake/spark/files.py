@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bucketlake.basefile.footer import open_parquet
 from bucketlake.errors import ConfigError, CorruptTableError, SchemaError
 from bucketlake.schema import META_COLUMNS, align, storable
-from bucketlake.spark.pieces import CHUNK_BYTES, PIECE, SENT_BYTES, pack_rows
+from bucketlake.spark.pieces import CHUNK_BYTES, SENT_BYTES, carried, pack_rows
 from bucketlake.spark.types import ddl
 from bucketlake.spark.worker import settle_worker
 from bucketlake.spark.write import SparkRows, cores_of, own_errors
@@ -68,7 +68,7 @@ class FileRows(SparkRows):
     def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
         schema = self._only(columns)
         pack = partial(_pack_parts, parts=self._parts, schema=schema, state=state, handover=handover)
-        return self._numbers.mapInArrow(pack, PIECE)
+        return self._numbers.mapInArrow(pack, carried(handover))
 
     @property
     def _numbers(self) -> DataFrame:

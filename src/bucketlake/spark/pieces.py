@@ -3,16 +3,18 @@
     rows ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
          ── unpack ──> the same, in the task that writes the group
 
-Where tasks share a disk, a piece's bytes stay in the file that its task has put them into, and the driver learns
-where they lie; elsewhere Spark carries them:
+Where tasks share a disk, a piece's bytes stay in the file that its task has put them into, and the list of the task's
+pieces beside it. The driver reads the lists, and leaves every writing task a share of them. So Spark carries no more
+than where lists and shares lie; elsewhere it carries the pieces:
 
-    data := the piece, a stream of Arrow's          elsewhere
-          | file " " offset " " length              in a `Handover`; the file is a stream, the piece a message of it
+    data  := the piece, a stream of Arrow's         elsewhere
+           | place                                  in a `Handover`
+    place := file " " offset " " length             the file is a stream, and what lies there a message of it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,21 +37,41 @@ SENT_BYTES = 4 << 20
 FILES_OPEN_MAX = 64
 """Of other tasks, in one that writes."""
 
-PIECE = "code BIGINT, partition STRING, prefix STRING, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+SUMS = ("rows", "high", "low")
+"""Rows, and the sum of their keys' hashes in two halves, in which a sum of them does not overflow."""
+_PIECE = "code BIGINT, partition STRING, prefix STRING, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+_LIST = "rows BIGINT, high BIGINT, low BIGINT, place BINARY"
+
+
+def carried(handover: Handover | None) -> str:
+    """Name the columns of what Spark carries of a task's rows: a line for each piece, or one for their list."""
+    return _PIECE if handover is None else _LIST
 
 
 def pack_rows(
     batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None
 ) -> Iterator[pa.RecordBatch]:
-    """Turn a task's rows into pieces, a chunk of rows at a time."""
+    """Turn a task's rows into pieces, a chunk of rows at a time; yield what Spark is to carry."""
     settle_worker()
-    with ExitStack() as stack:
-        outlet: Outlet | None = Sent() if handover is None else None
+    if handover is None:
         for rows in _chunks(batches):
-            if outlet is None:
-                assert handover is not None
-                outlet = stack.enter_context(Left(handover, rows.schema))
-            yield from _a_few(pack(rows, state, outlet))
+            yield from _a_few(pack(rows, state, Sent()))
+        return
+    with ExitStack() as stack:
+        left: Left | None = None
+        pieces = []
+        for rows in _chunks(batches):
+            left = left or stack.enter_context(Left(handover, rows.schema))
+            pieces.append(pack(rows, state, left))
+    if any(batch.num_rows for batch in pieces):  # some tasks have only rows that are passed over
+        yield _listed(pa.Table.from_batches(pieces), handover)
+
+
+def _listed(pieces: pa.Table, handover: Handover) -> pa.RecordBatch:
+    """Leave the list of a task's pieces; return where it lies, and what they sum up to."""
+    sums = {name: pa.array([sum(pieces[name].to_pylist())], pa.int64()) for name in SUMS}
+    place = leave(pieces.combine_chunks().to_batches(), handover)
+    return pa.RecordBatch.from_pydict({**sums, "place": place})
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -153,9 +175,15 @@ class Left:
         return pa.array([place.render() for place in places], pa.binary())
 
 
+def leave(batches: Sequence[pa.RecordBatch], handover: Handover) -> pa.BinaryArray:
+    """Put batches, which have one schema, into a file of their own; return where each of them lies."""
+    with Left(handover, batches[0].schema) as left:
+        return left.put(batches)
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a piece lies."""
+    """Where a piece, or a list of pieces, lies."""
 
     file: str
     offset: int
@@ -181,26 +209,28 @@ def share_out_pieces(pieces: pa.Table) -> tuple[pa.RecordBatch, ...]:
 
 
 def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iterator[Piece]:
-    """Turn what Spark carried back into pieces."""
-    rows_of = _received if handover is None else _fetching(handover)
+    """Turn lines that tell of pieces back into these."""
+    rows_of = _received if handover is None else fetching(handover)
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("code", "partition", "prefix"))
         for code, partition, prefix, data in zip(*columns, batch.column("data"), strict=True):
-            yield Piece(code, None if partition is None else (partition, prefix), rows_of(data))
+            yield Piece(code, None if partition is None else (partition, prefix), rows_of(data.as_buffer()))
 
 
-def _received(data: pa.BinaryScalar) -> pa.RecordBatch:
-    return pa.ipc.open_stream(data.as_buffer()).read_next_batch()
+def _received(data: pa.Buffer) -> pa.RecordBatch:
+    return pa.ipc.open_stream(data).read_next_batch()
 
 
-def _fetching(handover: Handover) -> Callable[[pa.BinaryScalar], pa.RecordBatch]:
+def fetching(handover: Handover) -> Callable[[bytes | pa.Buffer], pa.RecordBatch]:
+    """Return what fetches the batch that lies at a place."""
+
     @lru_cache(FILES_OPEN_MAX)
     def opened(name: str) -> tuple[pa.NativeFile, pa.Schema]:
         file = handover.open(name)
         return file, pa.ipc.open_stream(file).schema
 
-    def fetch(data: pa.BinaryScalar) -> pa.RecordBatch:
-        place = _Place.parse(data.as_py())
+    def fetch(where: bytes | pa.Buffer) -> pa.RecordBatch:
+        place = _Place.parse(bytes(where))
         file, schema = opened(place.file)
         file.seek(place.offset)
         return pa.ipc.read_record_batch(file.read_buffer(place.length), schema)

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives 
 
 from bucketlake import errors
 from bucketlake.layout.names import pieces_folder
-from bucketlake.spark.pieces import PIECE, pack_rows, share_out_pieces, unpack
+from bucketlake.spark.pieces import SUMS, carried, fetching, leave, pack_rows, share_out_pieces, unpack
 from bucketlake.spark.progress import watched
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.spark.worker import settle_worker
@@ -71,7 +71,7 @@ class SparkRows(ABC):
 
     @abstractmethod
     def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
-        """Return these columns of the rows as a frame of pieces, by `pack_rows`."""
+        """Return a frame of what `pack_rows` makes of these columns of the rows."""
 
     @property
     def cores(self) -> int:
@@ -111,15 +111,18 @@ def _shuffle_and_write(pieces: DataFrame, plan: WriteState) -> tuple[KeySum, tup
 
 
 def _direct_and_write(
-    session: SparkSession, pieces: DataFrame, plan: WriteState, handover: Handover
+    session: SparkSession, lists: DataFrame, plan: WriteState, handover: Handover
 ) -> tuple[KeySum, tuple[GroupWritten, ...]]:
     """Let tasks leave the pieces on the disk; then tell those that write where theirs are."""
-    found = pieces.toArrow()
-    sent = _key_sum({name: sum(found[name].to_pylist()) for name in ("rows", "high", "low")})
-    shares = share_out_pieces(found)
-    numbers = session.range(0, len(shares), 1, max(1, len(shares)))
-    write = partial(_write_shares, shares=shares, state=plan, handover=handover)
-    return sent, _reports(numbers.mapInArrow(write, REPORT)) if shares else ()
+    lines = lists.collect()
+    sent = _key_sum({name: sum(line[name] for line in lines) for name in SUMS})
+    if not lines:
+        return sent, ()
+    pieces = pa.Table.from_batches(map(fetching(handover), [line["place"] for line in lines]))
+    places = leave(share_out_pieces(pieces), handover).to_pylist()
+    numbers = session.range(0, len(places), 1, len(places))
+    write = partial(_write_shares, places=places, state=plan, handover=handover)
+    return sent, _reports(numbers.mapInArrow(write, REPORT))
 
 
 def _reports(frame: DataFrame) -> tuple[GroupWritten, ...]:
@@ -146,7 +149,7 @@ class FrameRows(SparkRows):
 
     def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
         rows = self._frame.select(*(F.col(quoted(name)) for name in columns))
-        return rows.mapInArrow(partial(pack_rows, state=state, handover=handover), PIECE)
+        return rows.mapInArrow(partial(pack_rows, state=state, handover=handover), carried(handover))
 
 
 def _write_pieces(
@@ -160,14 +163,15 @@ def _write_pieces(
 def _write_shares(
     batches: Iterable[pa.RecordBatch],
     *,
-    shares: Sequence[pa.RecordBatch],
+    places: Sequence[bytes],
     state: WriteState,
     handover: Handover,
 ) -> Iterator[pa.RecordBatch]:
     """Write the shares whose numbers arrive: one number, one task."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from _write_pieces([shares[number]], state=state, handover=handover)
+            share = fetching(handover)(places[number])
+            yield from _write_pieces([share], state=state, handover=handover)
 
 
 @contextmanager
@@ -206,8 +210,7 @@ def cores_of(session: SparkSession) -> int:
 
 
 def _sums() -> list[Column]:
-    """The rows, and the sum of their keys' hashes in two halves: Spark refuses a sum of longs that overflows."""
-    return [F.sum(name).alias(name) for name in ("rows", "high", "low")]
+    return [F.sum(name).alias(name) for name in SUMS]
 
 
 def _key_sum(sums: Mapping[str, Any]) -> KeySum:

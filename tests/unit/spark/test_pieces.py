@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +13,17 @@ from hypothesis import strategies as st
 
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import key_hashes
-from bucketlake.spark.pieces import FILES_OPEN_MAX, Left, Sent, pack, pack_rows, share_out_pieces, unpack
+from bucketlake.spark.pieces import (
+    FILES_OPEN_MAX,
+    Left,
+    Sent,
+    fetching,
+    leave,
+    pack,
+    pack_rows,
+    share_out_pieces,
+    unpack,
+)
 from bucketlake.state import load_state
 from bucketlake.storage import Handover, MemoryStore
 from bucketlake.write import GROUP_BITS, Operation, TableSpec, WriteState, create, plan_write
@@ -90,11 +101,16 @@ def test_rows_that_arrive_in_many_batches_are_packed_in_chunks_into_one_file(tmp
     )
     handover = Handover(tmp_path / "job")
     with handover.opened():
-        packed = list(pack_rows(rows.to_batches(500), state=plan, handover=handover))
-        assert len(list((tmp_path / "job").iterdir())) == 1
-        assert sum(batch.num_rows for batch in packed) == 8, "two file groups in each of four chunks"
-        back = pa.Table.from_batches([piece.rows for piece in unpack(packed, handover)])
+        (line,) = pack_rows(rows.to_batches(500), state=plan, handover=handover)
+        assert len(list((tmp_path / "job").iterdir())) == 2, "one file for the pieces, one for their list"
+        (place,) = line["place"].to_pylist()
+        packed = fetching(handover)(place)
+        assert packed.num_rows == 8, "two file groups in each of four chunks"
+        back = pa.Table.from_batches([piece.rows for piece in unpack([packed], handover)])
     assert back.sort_by("id") == rows.sort_by("id")
+    assert line["rows"].to_pylist() == [60_000]
+    for half in ("high", "low"):
+        assert line[half].to_pylist() == [sum(packed[half].to_pylist())]
 
 
 def test_a_task_without_rows_leaves_no_file(tmp_path: Path) -> None:
@@ -102,6 +118,22 @@ def test_a_task_without_rows_leaves_no_file(tmp_path: Path) -> None:
     with handover.opened():
         assert list(pack_rows([], state=a_plan(2), handover=handover)) == []
         assert list((tmp_path / "job").iterdir()) == []
+
+
+def test_a_task_whose_rows_are_passed_over_has_no_list(tmp_path: Path) -> None:
+    handover = Handover(tmp_path / "job")
+    rows = pa.table({"id": ["k"], "dt": ["d"], "note": [None]}, SCHEMA)
+    plan = replace(a_plan(2), only=frozenset({("another day", "00000000")}))
+    with handover.opened():
+        assert list(pack_rows(rows.to_batches(), state=plan, handover=handover)) == []
+
+
+def test_batches_are_fetched_from_where_they_were_left(tmp_path: Path) -> None:
+    handover = Handover(tmp_path / "job")
+    batches = [pa.record_batch({"n": [number] * number}) for number in range(1, 4)]
+    with handover.opened():
+        places = leave(batches, handover).to_pylist()
+        assert [fetching(handover)(place) for place in reversed(places)] == batches[::-1]
 
 
 def open_files() -> int:
@@ -116,7 +148,8 @@ def test_a_task_that_writes_holds_few_files_open(tmp_path: Path) -> None:
         packed = []
         for n in range(count):
             rows = pa.table({"id": [f"k{n}"], "dt": ["d"], "note": [None]}, SCHEMA)
-            packed += pack_rows(rows.to_batches(), state=plan, handover=handover)
+            with Left(handover, SCHEMA) as left:
+                packed.append(pack(rows, plan, left))
         before = open_files()
         unpacked = unpack([*packed, *packed], handover)
         most = 0
