@@ -121,7 +121,7 @@ def test_an_attempt_with_other_rows_is_refused(table_type: str) -> None:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_no_two_rows_have_a_sequence_number(table_type: str) -> None:
+def test_no_two_rows_share_a_sequence_number(table_type: str) -> None:
     """Neither in one commit, whose buckets have the same numbers in every partition, nor in two."""
     path = "memory://numbered-" + table_type
     table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
