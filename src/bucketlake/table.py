@@ -413,10 +413,7 @@ class Table:
         if isinstance(rows, pa.Table):
             summary = run_write(ArrowRows(rows), self.store, operation, checked)
             return self._maintained(summary, maintenance, here)
-        if _is_files(rows):
-            by_tasks: SparkRows = on_spark.files.FileRows(rows, progress=progress)
-        else:
-            by_tasks = on_spark.write.FrameRows(cast("DataFrame", rows), progress=progress)
+        by_tasks = _rows_by_tasks(rows, progress)
         summary = run_write(by_tasks, self.store, operation, checked)
         return self._maintained(summary, maintenance, _tasks(by_tasks.session, progress))
 
@@ -877,6 +874,13 @@ def _columns_of(
 def _is_rows(value: object) -> bool:
     """Tell rows from keys: a frame, classic or of Spark Connect, has `mapInArrow`."""
     return isinstance(value, pa.Table) or _is_files(value) or hasattr(value, "mapInArrow")
+
+
+def _rows_by_tasks(rows: DataFrame | Files, progress: bool | None) -> SparkRows:
+    files = rows if _is_files(rows) else on_spark.plain_reads.files_read_by_frame(cast("DataFrame", rows))
+    if files is not None:
+        return on_spark.files.FileRows(files, progress=progress)
+    return on_spark.write.FrameRows(cast("DataFrame", rows), progress=progress)
 
 
 def _is_files(value: object) -> TypeGuard[Files]:

@@ -13,7 +13,7 @@ from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
 
 if TYPE_CHECKING:
-    from bucketlake.spark import files, local, services, write
+    from bucketlake.spark import files, local, plain_reads, services, write
 
 __all__ = [
     "SPARK_SETTINGS",
@@ -22,6 +22,7 @@ __all__ = [
     "files",
     "local",
     "parse_ddl",
+    "plain_reads",
     "scan",
     "services",
     "settle_worker",
@@ -29,7 +30,7 @@ __all__ = [
     "write",
 ]
 
-_NEED_PYSPARK = frozenset({"files", "local", "services", "write"})
+_NEED_PYSPARK = frozenset({"files", "local", "plain_reads", "services", "write"})
 
 
 def __getattr__(name: str) -> ModuleType:

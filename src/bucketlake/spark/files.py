@@ -109,14 +109,14 @@ def parquet_files(
             f"there are no Parquet files in {', '.join(named) or 'an empty list of paths'}. Name files, or folders of "
             f"files that end in .parquet."
         )
-    footers = [_read_footer(store, path) for store, path in found]
-    schema = _common_schema(footers)
-    parts = cut([footer.group_bytes for footer in footers], tasks=cores_of(spark))
-    return Files(spark, tuple(footers[file].part(groups) for file, groups in parts), schema)
+    footers = [read_footer(store, path) for store, path in found]
+    return files_of_footers(spark, footers, _common_schema(footers))
 
 
 @dataclass(frozen=True, slots=True)
-class _Footer:
+class Footer:
+    """A Parquet file, by what its footer says."""
+
     store: Store
     path: str
     metadata: pq.FileMetaData
@@ -141,10 +141,17 @@ class _Footer:
         return max(1024, CHUNK_BYTES // max(1, row_bytes))
 
 
-def _read_footer(store: Store, path: str) -> _Footer:
+def files_of_footers(spark: SparkSession, footers: Sequence[Footer], schema: pa.Schema) -> Files:
+    """Take whole files, which have the columns of `schema`, for rows to be written."""
+    parts = cut([footer.group_bytes for footer in footers], tasks=cores_of(spark))
+    return Files(spark, tuple(footers[file].part(groups) for file, groups in parts), schema)
+
+
+def read_footer(store: Store, path: str) -> Footer:
+    """Read a file's footer. ConfigError for a file that is none of Parquet's."""
     try:
         with open_parquet(store, path) as file:
-            return _Footer(store, path, file.metadata, file.schema_arrow)
+            return Footer(store, path, file.metadata, file.schema_arrow)
     except CorruptTableError as error:
         raise ConfigError(
             f"{store.uri}/{path}: found {error.found}, expected a Parquet file. Mend it, or leave it out."
@@ -220,7 +227,7 @@ def _is_hidden(path: str) -> bool:
     return any(name.startswith((".", "_")) for name in path.split("/"))
 
 
-def _common_schema(footers: Sequence[_Footer]) -> pa.Schema:
+def _common_schema(footers: Sequence[Footer]) -> pa.Schema:
     first = footers[0]
     schema = _columns(first.schema)
     for other in footers[1:]:
