@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -217,15 +218,10 @@ class ConsistentBuckets:
         if ring is None:
             return _nowhere(record_keys)
         hashes = _last_hashed.hashes_of(record_keys, self.hash_fields)
-        places = ring.nodes_of(hashes)
-        # The dictionary holds only nodes that occur, as for other buckets. Told by counting: to sort the places takes
-        # longer than to find them.
-        found = np.flatnonzero(np.bincount(places))
-        numbers = np.zeros(len(ring.nodes), np.int32)
-        numbers[found] = np.arange(len(found), dtype=np.int32)
-        prefixes = [ring.nodes[place].file_id_prefix for place in found.tolist()]
+        found, numbers = _occurring(ring.nodes_of(hashes), len(ring.nodes))
+        prefixes = [ring.nodes[place].file_id_prefix for place in found]
         return pa.DictionaryArray.from_arrays(
-            pa.array(numbers[places], mask=hashes < 0), pa.array(prefixes, pa.string())
+            pa.array(numbers, mask=hashes < 0), pa.array(prefixes, pa.string())
         )
 
     def prefix_of_file(self, partition: str, file_id: str) -> str | None:
@@ -335,12 +331,25 @@ def _bucket_prefix(bucket: int) -> str:
 
 def _locate_buckets(record_keys: Any, hash_fields: Collection[str], count: int) -> Any:
     buckets = buckets_of(record_keys, hash_fields, count)
-    # The dictionary holds only buckets that occur: a table may have millions.
-    found, places = np.unique(buckets, return_inverse=True)
-    prefixes = [_bucket_prefix(bucket) for bucket in found.tolist()]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(places.astype(np.int32), mask=buckets < 0), pa.array(prefixes, pa.string())
-    )
+    unknown = buckets < 0
+    found, numbers = _occurring(np.where(unknown, 0, buckets), count)
+    prefixes = [_bucket_prefix(bucket) for bucket in found]
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, mask=unknown), pa.array(prefixes, pa.string()))
+
+
+def _occurring(places: npt.NDArray[Any], count: int) -> tuple[list[int], npt.NDArray[np.int32]]:
+    """Return the numbers below `count` that occur, and for each place which of them it is.
+
+    A dictionary holds no others, because a table may have millions of buckets. Told by counting, as long as that
+    takes no more than to sort the places.
+    """
+    if count > len(places):
+        distinct, inverse = np.unique(places, return_inverse=True)
+        return distinct.tolist(), inverse.astype(np.int32)
+    found = np.flatnonzero(np.bincount(places, minlength=1))
+    numbers = np.zeros(count, np.int32)
+    numbers[found] = np.arange(len(found), dtype=np.int32)
+    return found.tolist(), numbers[places]
 
 
 def _bucket_of_file(file_id: str, count: int) -> str | None:

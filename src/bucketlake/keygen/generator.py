@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from bucketlake.config import KeyGeneratorType, TableProperties, TimestampKeyConfig
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.keygen.paths import NO_VALUE, escape, unescape
-from bucketlake.keygen.text import distinct_texts, is_certain, text_of, texts_of
+from bucketlake.keygen.text import is_certain, text_of, texts_of
 from bucketlake.keygen.timestamps import TimestampPaths
 
 NULL_PIECE = "__null__"
@@ -172,11 +172,17 @@ class KeyGenerator:
 
     def partition_paths(self, table: Any) -> Any:
         """Return the partition paths of a `pa.Table` or `pa.RecordBatch`, as a `pa.StringArray`."""
+        return self.encoded_partition_paths(table).dictionary_decode()
+
+    def encoded_partition_paths(self, table: Any) -> Any:
+        """Return the same as a `pa.DictionaryArray`, in which no path stands twice."""
         self._check_supported()
         if not self.partition_fields:
-            return pa.repeat(pa.scalar(""), table.num_rows)
+            return pa.repeat(pa.scalar(""), table.num_rows).dictionary_encode()
         columns = [self._path_values(field, table) for field in self.partition_fields]
-        return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "/")
+        if len(columns) == 1:
+            return columns[0]
+        return pc.binary_join_element_wise(*[c.dictionary_decode() for c in columns], "/").dictionary_encode()
 
     def check_partition_path(self, path: str) -> None:
         """Refuse a partition path that is no safe folder name, or that a reader would take for another's.
@@ -269,8 +275,16 @@ class KeyGenerator:
         return texts_of(column, field=field.name, logical_timestamps=self.logical_timestamps)
 
     def _path_values(self, field: PartitionField, table: Any) -> Any:
-        texts = self._texts_of(field, table).fill_null("")
-        return distinct_texts(texts, lambda text: self._path_value(field, text.as_py()))
+        texts = self._texts_of(field, table).fill_null("").dictionary_encode()
+        values = pa.array(
+            [self._path_value(field, text) for text in texts.dictionary.to_pylist()], pa.string()
+        )
+        distinct = values.dictionary_encode()
+        # Two texts may make one path: nothing, and the word that stands for it.
+        indices = (
+            texts.indices if len(distinct.dictionary) == len(values) else distinct.indices.take(texts.indices)
+        )
+        return pa.DictionaryArray.from_arrays(indices, distinct.dictionary)
 
     def _path_value(self, field: PartitionField, text: str | None) -> str:
         value = text or NO_VALUE

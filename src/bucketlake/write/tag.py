@@ -54,15 +54,10 @@ def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
     _check_required(rows, state)
     _check_unhashed(rows, state)
     record_keys = state.keys.record_keys(rows)
-    paths = state.keys.partition_paths(rows).dictionary_encode()
+    paths = state.keys.encoded_partition_paths(rows)
     tags = Tags(np.empty(len(rows), np.int64), key_hashes(record_keys), np.zeros(len(rows), np.int16), {})
     afterwards = {partition: offspring.index for (partition, _), offspring in state.offspring.items()}
-    for number, path in enumerate(paths.dictionary.to_pylist()):
-        chosen: Any = slice(None)
-        of_path = record_keys
-        if len(paths.dictionary) > 1:
-            chosen = np.flatnonzero(paths.indices.to_numpy() == number)
-            of_path = record_keys.take(pa.array(chosen))
+    for path, chosen, of_path in _by_path(paths, record_keys):
         state.keys.check_partition_path(path)
         located = state.index.locate(path, of_path)
         groups = [(path, prefix) for prefix in located.dictionary.to_pylist()]
@@ -73,6 +68,19 @@ def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
         if path in afterwards:
             tags.successors[chosen] = afterwards[path].locate(path, of_path).indices.to_numpy() % (1 << 15)
     return tags
+
+
+def _by_path(paths: pa.DictionaryArray, record_keys: pa.Array) -> Iterator[tuple[str, Any, pa.Array]]:
+    """Yield each partition path that occurs, which rows have it, and the keys of these."""
+    names = paths.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], slice(None), record_keys
+        return
+    order = _sorting(paths.indices.to_numpy(), len(names))
+    keys = pc.take(record_keys, pa.array(order), boundscheck=False)
+    ends = np.cumsum(np.bincount(paths.indices.to_numpy(), minlength=len(names))).tolist()
+    for name, start, stop in zip(names, [0, *ends], ends, strict=False):
+        yield name, order[start:stop], keys[start:stop]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +128,28 @@ def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
         order = order_of(tags.codes)
     if state.only is not None:
         order = order[tags.codes[order] != PASSED_OVER]
-    return Tagged(whole.take(pa.array(order)), tags.codes[order], tags.hashes[order], tags.groups)
+    chosen = pc.take(whole, pa.array(order), boundscheck=False)
+    return Tagged(chosen, tags.codes[order], tags.hashes[order], tags.groups)
 
 
 def order_of(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the stable order of numbers of which few are distinct.
 
-    Their ranks have 16 bits as a rule, and numpy sorts such by radix.
+    Their ranks are sorted in their place, which have 16 bits as a rule.
 
     >>> order_of(np.array([30, 10, 20, 10])).tolist()
     [1, 3, 2, 0]
     """
     encoded = pa.array(codes).dictionary_encode()
     distinct = encoded.dictionary.to_numpy()
-    ranks = np.empty(len(distinct), np.uint16 if len(distinct) <= 1 << 16 else np.int64)
+    ranks = np.empty(len(distinct), np.int64)
     ranks[np.argsort(distinct)] = np.arange(len(distinct))
-    return np.argsort(ranks[encoded.indices.to_numpy()], kind="stable")
+    return _sorting(ranks[encoded.indices.to_numpy()], len(distinct))
+
+
+def _sorting(ranks: npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
+    """Return the stable order of numbers below `count`: numpy sorts those of 16 bits by radix."""
+    return np.argsort(ranks.astype(np.uint16) if count <= 1 << 16 else ranks, kind="stable")
 
 
 def columns_to_write(names: Iterable[str], state: WriteState) -> list[str]:
