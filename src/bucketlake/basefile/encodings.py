@@ -26,7 +26,7 @@ from pyarrow import types
 from bucketlake.schema import META_COLUMNS, RECORD_KEY_COLUMN
 
 SAMPLE_ROWS = 512
-_SMALL_ROWS = 1 << 15
+_SMALL_ROWS = 1 << 14
 _DICTIONARY_BYTES_MAX = 1 << 20
 """Beyond this Arrow gives a dictionary up, after the work of building it."""
 _REPEATS_MIN = 4

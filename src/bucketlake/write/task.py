@@ -67,7 +67,7 @@ from bucketlake.schema import (
 from bucketlake.storage import Spill
 from bucketlake.write.resizes import Offspring
 from bucketlake.write.state import Operation, WriteState
-from bucketlake.write.tag import GROUP_BITS, Piece, group_hash, nested_column
+from bucketlake.write.tag import GROUP_BITS, Group, Piece, group_hash, nested_column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class _Group:
 def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWritten]:
     """Write the rows of a task, which come sorted by their codes, group by group."""
     for _, run in groupby((piece for piece in pieces if piece.rows.num_rows), key=attrgetter("code")):
-        for group in _groups_in(list(run), state):
+        for group in _groups_in(*_together(run), state):
             yield from write_group(group, state)
 
 
@@ -152,15 +152,19 @@ def _new_file_id(group: _Group, state: WriteState) -> str:
     return new_file_id(group.prefix, partition=group.partition, instant=state.instant)
 
 
-def _groups_in(run: Sequence[Piece], state: WriteState) -> Iterator[_Group]:
-    """Bring pieces of one code together: they are of one file group, unless two hashes agree."""
-    rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
+def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[Group | None]]:
+    """Bring the rows of pieces together, and keep none of the pieces: they take as much memory again."""
+    groups, batches = zip(*((piece.group, piece.rows) for piece in run), strict=True)
+    return pa.Table.from_batches(batches).combine_chunks(), set(groups)
+
+
+def _groups_in(rows: pa.Table, groups: set[Group | None], state: WriteState) -> Iterator[_Group]:
+    """Divide rows of one code: they are of one file group, unless two hashes agree."""
     if state.operation is not Operation.DELETE:
         rows = fit_rows(rows, state.schema)
         _check_elements(rows, state)
     record_keys = state.keys.record_keys(rows)
     record_keys = record_keys.combine_chunks() if isinstance(record_keys, pa.ChunkedArray) else record_keys
-    groups = {piece.group for piece in run}
     if None not in groups and len(groups) == 1:
         (group,) = groups
         assert group is not None
