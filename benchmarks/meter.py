@@ -2,7 +2,9 @@
 
 CPU time is the measure to compare by: on a busy machine wall time is mostly the neighbours'. A live process's
 time is read from its CPU clock, to the nanosecond; what its ended children took is in /proc, to the tick. A
-worker that ends between two readings moves from the one to the other, so nothing is lost.
+process that ends between two readings moves from the one to the other, so nothing is lost, unless its parent ignores
+its end: then the system forgets what it took. Spark's daemon does so, and ends workers that idle; of these the last
+sample counts.
 
 Memory is what the tree has in memory, sampled. A page that several processes share, as forked Python workers do,
 counts once: of each, its proportional set is summed. Linux only.
@@ -11,9 +13,10 @@ counts once: of each, its proportional set is summed. Linux only.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -44,15 +47,15 @@ class Metered(Generic[Answer]):
 
 def metered(root: int, question: Callable[[], Answer]) -> Metered[Answer]:
     """Ask, and say what the tree below process `root` paid for the answer."""
+    before = _read_clocks(root)
     sampler = _Sampler(root)
     sampler.start()
-    before = _read_clocks(root)
     start = time.perf_counter()
     answer = question()
     wall_s = time.perf_counter() - start
-    after = _read_clocks(root)
     peak = sampler.stop()
-    own = after.tree_s - before.tree_s
+    after = _read_clocks(root)
+    own = sum(after.tree_s.values()) + sampler.forgotten_s(after.tree_s) - sum(before.tree_s.values())
     meter = 0.0 if root == os.getpid() else after.meter_s - before.meter_s
     others = max(0.0, after.machine_s - before.machine_s - own - meter)
     return Metered(answer, Cost(wall_s, own, others, peak))
@@ -60,34 +63,51 @@ def metered(root: int, question: Callable[[], Answer]) -> Metered[Answer]:
 
 @dataclass(frozen=True, slots=True)
 class _Clocks:
-    tree_s: float
+    tree_s: dict[int, float]
+    """By process."""
     meter_s: float
     machine_s: float
 
 
 def _read_clocks(root: int) -> _Clocks:
-    return _Clocks(sum(map(_cpu_s, _tree(root))), time.process_time(), _machine_busy_s())
+    tree_s = {process: _cpu_s(process) for process in _tree(root)}
+    return _Clocks(tree_s, time.process_time(), _machine_busy_s())
 
 
 class _Sampler(threading.Thread):
-    """Keeps the most memory seen."""
+    """Keeps the most memory seen, and the time of processes whose end nobody will ask about."""
 
     def __init__(self, root: int) -> None:
         super().__init__(daemon=True)
         self._root = root
         self._ended = threading.Event()
         self._peak = 0
+        self._unasked_s: dict[int, float] = {}
+        self._sample()
 
     def run(self) -> None:
-        while True:
-            self._peak = max(self._peak, sum(map(_memory_bytes, _resident(self._root))))
-            if self._ended.wait(SAMPLE_SECONDS):
-                return
+        while not self._ended.wait(SAMPLE_SECONDS):
+            self._sample()
 
     def stop(self) -> int:
+        """Return the most memory seen."""
         self._ended.set()
         self.join()
-        return max(self._peak, sum(map(_memory_bytes, _resident(self._root))))
+        self._sample()
+        return self._peak
+
+    def forgotten_s(self, alive: Container[int]) -> float:
+        """Return what those have taken that are not alive any more."""
+        return sum(taken for process, taken in self._unasked_s.items() if process not in alive)
+
+    def _sample(self) -> None:
+        self._peak = max(self._peak, sum(map(_memory_bytes, _resident(self._root))))
+        tree = _tree(self._root)
+        unasking = {process for process in tree if _ignores_ends(process)}
+        for process in tree:
+            fields = _stat_fields(process)
+            if fields and int(fields[1]) in unasking:
+                self._unasked_s[process] = _cpu_s(process)
 
 
 def _tree(root: int) -> list[int]:
@@ -106,6 +126,16 @@ def _parents() -> Iterator[tuple[int, int]]:
             fields = _stat_fields(int(entry))
             if fields:
                 yield int(entry), int(fields[1])
+
+
+def _ignores_ends(process: int) -> bool:
+    """Whether a process ignores the signal that a child has ended."""
+    try:
+        lines = (_PROC / str(process) / "status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    ignored = next((int(line.split()[1], 16) for line in lines if line.startswith("SigIgn:")), 0)
+    return bool(ignored >> (signal.SIGCHLD - 1) & 1)
 
 
 def _stat_fields(process: int) -> list[str]:
