@@ -45,9 +45,15 @@ HUDI_AS_IT_COMES = Contestant(
     "the same with its metadata table, which is Hudi's default",
     JUDGE_PYTHON,
 )
-BUCKETLAKE = Contestant("bucketlake", "bucketlake_on_spark", "`Table.read` and `Table.upsert` on Spark 4.1")
-BUCKETLAKE_FILES = Contestant(
-    "bucketlake, files", "bucketlake_files", "`Table.upsert` of `parquet_files`, which Spark does not read"
+BUCKETLAKE = Contestant(
+    "bucketlake",
+    "bucketlake_on_spark",
+    "`Table.read`, and `Table.upsert` of `spark.read.parquet(…)`, on Spark 4.1",
+)
+EVALUATED = Contestant(
+    "bucketlake, evaluated",
+    "bucketlake_evaluated",
+    "`Table.upsert` of a frame with a filter, which Spark has to evaluate",
 )
 SOURCE = Contestant(
     "bucketlake source", "bucketlake_source", '`spark.read.format("bucketlake")`, no column pruning'
@@ -85,7 +91,7 @@ CONTESTANTS = {
         HUDI_RING,
         HUDI_BLOOM,
         BUCKETLAKE,
-        BUCKETLAKE_FILES,
+        EVALUATED,
         RING,
         SOURCE,
         ALONE,

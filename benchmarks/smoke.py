@@ -15,7 +15,7 @@ from benchmarks.contestants import (
     ALONE,
     BASE_FILES,
     BUCKETLAKE,
-    BUCKETLAKE_FILES,
+    EVALUATED,
     FILES,
     PARQUET,
     RING,
@@ -30,7 +30,7 @@ from benchmarks.tables import Writer, write_table
 from benchmarks.truth import truths_about
 from benchmarks.workers.base_files import BaseFiles
 from benchmarks.workers.bucketlake_alone import BucketlakeAlone
-from benchmarks.workers.bucketlake_files import BucketlakeFiles
+from benchmarks.workers.bucketlake_evaluated import BucketlakeEvaluated
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
 from benchmarks.workers.bucketlake_ring import BucketlakeRing
 from benchmarks.workers.bucketlake_source import BucketlakeSource
@@ -79,7 +79,7 @@ def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple
     truths = truths_about(orders)
     respondents: dict[str, Respondent] = {
         BUCKETLAKE.name: Here(BucketlakeOnSpark(spark)),
-        BUCKETLAKE_FILES.name: Here(BucketlakeFiles(spark)),
+        EVALUATED.name: Here(BucketlakeEvaluated(spark)),
         RING.name: Here(BucketlakeRing(spark)),
         ALONE.name: Here(BucketlakeAlone()),
         FILES.name: Here(PlainFiles()),

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.contestants import (
     BUCKETLAKE,
-    BUCKETLAKE_FILES,
+    EVALUATED,
     HUDI,
     HUDI_RING,
     RING,
@@ -38,7 +38,7 @@ from benchmarks.truth import Truth
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
 
-_OURS = frozenset({BUCKETLAKE.name, BUCKETLAKE_FILES.name, RING.name})
+_OURS = frozenset({BUCKETLAKE.name, EVALUATED.name, RING.name})
 _JUDGES = (HUDI.name, HUDI_RING.name)
 
 

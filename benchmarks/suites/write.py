@@ -8,12 +8,12 @@ buckets instead of four.
 
 from __future__ import annotations
 
-from benchmarks.contestants import ALONE, BUCKETLAKE, BUCKETLAKE_FILES, FILES, HUDI, HUDI_AS_IT_COMES
+from benchmarks.contestants import ALONE, BUCKETLAKE, EVALUATED, FILES, HUDI, HUDI_AS_IT_COMES
 from benchmarks.write_race import WriteCase
 
 
 def cases() -> tuple[WriteCase, ...]:
-    everybody = tuple(c.name for c in (HUDI_AS_IT_COMES, HUDI, BUCKETLAKE_FILES, BUCKETLAKE, ALONE, FILES))
+    everybody = tuple(c.name for c in (HUDI_AS_IT_COMES, HUDI, EVALUATED, BUCKETLAKE, ALONE, FILES))
     servants = tuple(c.name for c in (HUDI_AS_IT_COMES, HUDI, BUCKETLAKE, ALONE))
     return (
         WriteCase("copy-on-write", "COPY_ON_WRITE", everybody),

@@ -1,20 +1,18 @@
-"""bucketlake on Spark 4.1, given Parquet files and not frames of them."""
+"""bucketlake on Spark 4.1, given frames that Spark has to evaluate: its rows become rows, and columns again."""
 
 from __future__ import annotations
 
+from pyspark.sql import DataFrame
+
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
 from benchmarks.workers.pipe import serve
-from bucketlake import Table, create_table, parquet_files
 
 
-class BucketlakeFiles(BucketlakeOnSpark):
-    def load(self, table: str, rows: str, table_type: str) -> None:
-        files = parquet_files(self.session, rows)
-        create_table(self.session, table, files, table_type=table_type, **self.shape).bulk_insert(files)
-
-    def upsert(self, table: str, rows: str, table_type: str) -> None:
-        Table.open(table).upsert(parquet_files(self.session, rows))
+class BucketlakeEvaluated(BucketlakeOnSpark):
+    def rows(self, path: str) -> DataFrame:
+        """Return all rows, by a condition that every one of them meets."""
+        return super().rows(path).filter("quantity > 0")
 
 
 if __name__ == "__main__":
-    serve(BucketlakeFiles())
+    serve(BucketlakeEvaluated())

@@ -28,13 +28,16 @@ class BucketlakeOnSpark(SparkWorker):
         filters = [("order_id", "=", order_id)] + ([] if dt is None else [("dt", "=", dt)])
         return Table.open(table, **self.told).read(self.session, columns=COLUMNS, filters=filters)
 
+    def rows(self, path: str) -> DataFrame:
+        return self.session.read.parquet(path)
+
     def load(self, table: str, rows: str, table_type: str) -> None:
-        frame = self.session.read.parquet(rows)
+        frame = self.rows(rows)
         made = create_table(self.session, table, frame, table_type=table_type, **self.shape)
         made.bulk_insert(frame)
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
-        Table.open(table).upsert(self.session.read.parquet(rows))
+        Table.open(table).upsert(self.rows(rows))
 
     def compact(self, table: str) -> None:
         Table.open(table).compact(self.session)
