@@ -106,6 +106,7 @@ def test_reads_that_are_more_than_their_files_are_evaluated(
     assert not is_files(spark.read.schema("id STRING, n BIGINT, m DECIMAL(20, 0)").parquet(one))
     assert not is_files(spark.read.schema("id STRING, N BIGINT, m BIGINT").parquet(one))
     assert not is_files(spark.createDataFrame([("a", 1)], "id STRING, n BIGINT"))
+    assert not is_files(spark.readStream.schema("id STRING, n BIGINT, m BIGINT").parquet(str(folder)))
     (tmp_path / "days" / "k=1").mkdir(parents=True)
     pq.write_table(ROWS, tmp_path / "days" / "k=1" / "1.parquet")
     assert not is_files(spark.read.parquet(str(tmp_path / "days"))), "k stands in the folder's name only"

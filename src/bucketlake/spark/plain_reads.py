@@ -35,21 +35,27 @@ _PADDED = "__CHAR_VARCHAR_TYPE_STRING"
 def files_read_by_frame(frame: DataFrame) -> Files | None:
     """Return the files whose rows, whole and in their order of columns, are those of a frame; None for other frames."""
     session = frame.sparkSession
-    if not _is_here(session) or _is_cached(frame) or _is_lenient(session):
-        return None
-    paths = _local_paths(frame.inputFiles())
-    if not paths or any(path.parent != paths[0].parent for path in paths):
+    if not _is_here(session):
         return None
     try:
-        first = _footer(paths[0])
-        if not _reads_alike(frame, first) or not _only_reads(frame, paths):
-            return None
-        footers = [first, *map(_footer, paths[1:])]
-        if not all(_reads_alike(frame, footer) for footer in footers[1:]):
-            return None
+        footers = _footers_behind(frame)
     except (BucketlakeError, OSError, PySparkException):
-        return None  # Spark will say in its own words what is wrong with the files.
-    return files_of_footers(session, footers, arrow_schema(frame.schema.jsonValue()))
+        return None  # Spark will say in its own words what is wrong with the frame, or with the files.
+    return files_of_footers(session, footers, arrow_schema(frame.schema.jsonValue())) if footers else None
+
+
+def _footers_behind(frame: DataFrame) -> list[Footer]:
+    """Return the footers of the files that a frame only reads; none if it does more."""
+    if _is_cached(frame) or _is_lenient(frame.sparkSession):
+        return []
+    paths = _local_paths(frame.inputFiles())
+    if not paths or any(path.parent != paths[0].parent for path in paths):
+        return []
+    first = _footer(paths[0])
+    if not _reads_alike(frame, first) or not _only_reads(frame, paths):
+        return []
+    footers = [first, *map(_footer, paths[1:])]
+    return footers if all(_reads_alike(frame, footer) for footer in footers) else []
 
 
 def _is_here(session: SparkSession) -> bool:
