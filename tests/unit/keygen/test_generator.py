@@ -251,3 +251,14 @@ def test_types_on_which_writers_differ_are_not_certain() -> None:
 def test_a_generator_travels_to_executors() -> None:
     made = generator(hive_style=True)
     assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_a_path_that_two_values_make_stands_once_in_the_encoded_paths() -> None:
+    keys = KeyGenerator(
+        record_key_fields=("id",), encodes_field_names=False, partition_fields=(PartitionField("dt"),)
+    )
+    rows = pa.table({"dt": ["a", None, "", "__HIVE_DEFAULT_PARTITION__", "a"]})
+    paths = keys.encoded_partition_paths(rows)
+    assert paths.dictionary.to_pylist() == ["a", "__HIVE_DEFAULT_PARTITION__"]
+    assert paths.indices.to_pylist() == [0, 1, 1, 1, 0]
+    assert keys.partition_paths(rows) == paths.dictionary_decode()
