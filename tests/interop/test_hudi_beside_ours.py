@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import sleep
 
 import pyarrow as pa
 import pytest
@@ -134,6 +135,39 @@ def check_rows(hudi: HudiJvm, path: Path, expected: dict[int, tuple[str, int]]) 
         found = rows.select(["id", "name", "ts"]).to_pylist()
         assert len(found) == len(expected)
         assert {row["id"]: (row["name"], row["ts"]) for row in found} == expected
+
+
+@pytest.mark.shows("X2")
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_write_that_begins_while_hudi_draws_its_time_does_not_hide_hudis_rows(
+    hudi: HudiJvm, tmp_path: Path, table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hudi holds the lock for 200 ms while it draws a time: what begins then has a later one, and commits first."""
+    monkeypatch.setattr("bucketlake.write.locks.sleep", lambda seconds: sleep(0.001))
+    path = tmp_path / "orders"
+    table = orders_table(path, table_type=table_type)
+    table.upsert(orders(range(20), "start", 0))
+    is_over = threading.Event()
+
+    def write_when_hudi_draws() -> bool:
+        while not is_over.wait(0.001):
+            if (path / DISK_LOCK_PATH).exists():
+                sleep(0.1)  # by now the time is drawn, and Hudi holds the lock for as long again
+                table.upsert(orders(range(10), "ours", 1))
+                return True
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(write_when_hudi_draws)
+        try:
+            hudi_upserts(hudi, path, orders(range(5, 15), "hudi", 2), table_type)
+        finally:
+            is_over.set()
+        assert working.result()
+    expected = {n: (f"start {n}", 0) for n in range(20)}
+    expected |= {n: (f"ours {n}", 1) for n in range(10)}
+    expected |= {n: (f"hudi {n}", 2) for n in range(5, 15)}
+    check_rows(hudi, path, expected)
 
 
 def test_while_we_hold_the_lock_hudi_does_not_commit(hudi: HudiJvm, tmp_path: Path) -> None:

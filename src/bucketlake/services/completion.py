@@ -21,6 +21,7 @@ from bucketlake.state import TableState
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock, Timeline, publish, write_inflight, write_requested
 from bucketlake.write.claims import Claim, Claims, Outcome, forget_old, list_claims, packed, take
+from bucketlake.write.commit_lock import commit_lock
 from bucketlake.write.heartbeat import (
     Heartbeat,
     beat,
@@ -29,7 +30,6 @@ from bucketlake.write.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
-from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import delete_markers
 from bucketlake.write.recovery import latest_time, settle
 
@@ -114,7 +114,7 @@ def complete(
     anything in between. `before_publishing` is done once it is decided that the instant completes, and before anybody
     sees it; should this process die in between, it is not done.
     """
-    with table_lock(service.store):
+    with commit_lock(service.store, service.properties, service.instant, clock):
         completed = _complete(service, say, clock, before_publishing)
     _tidy(service)
     return completed

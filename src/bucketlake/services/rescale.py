@@ -77,9 +77,9 @@ from bucketlake.timeline import (
 )
 from bucketlake.write import Operation
 from bucketlake.write.commit import PROOF_KEY
+from bucketlake.write.commit_lock import commit_lock
 from bucketlake.write.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY, writing_index
 from bucketlake.write.heartbeat import take_over
-from bucketlake.write.locks import table_lock
 from bucketlake.write.markers import marked_files
 from bucketlake.write.recovery import RESCALE_KEY, pending_rescales, recover, rescale_plan
 from bucketlake.write.state import is_non_blocking
@@ -511,7 +511,8 @@ class _Run:
         try:
             with Heartbeat(transaction):
                 moved = catch_up(transaction.store, self.work, start(), self.tasks)
-                with table_lock(transaction.store):
+                clock = process_clock(transaction.properties.timeline_timezone)
+                with commit_lock(transaction.store, transaction.properties, transaction.instant, clock):
                     current, state = refresh(transaction)
                     moved = last_round(state, self.work, moved, self.tasks)
                     # As late as can be: Hudi, if it rolls back a rescale that was cut off, does not know this file.

@@ -1,6 +1,6 @@
 """Heartbeats: how others tell a writer that is at work from one that died.
 
-    .hoodie/.heartbeat/<instant>    an empty file; its modification time is the last beat
+    .hoodie/.heartbeat/<instant>    its modification time is the last beat; Hudi's are empty, ours are not
 
 The rule is Hudi's, for writers of its lazy policy: a pending write whose file is missing, or has not been touched
 for two minutes, is dead, and may be rolled back. The file is there before the instant is, and goes after it. Its
@@ -10,7 +10,7 @@ age is told by the store's clock and ours together, so clocks minutes apart make
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Event, Thread
 from types import TracebackType
@@ -22,23 +22,25 @@ from bucketlake.storage import Store
 BEAT_SECONDS = 30.0
 DEAD_AFTER_MS = 2 * 60 * 1000
 
+_OURS = b"bucketlake"
+
 _log = logging.getLogger("bucketlake.write")
 
 
 def start_heartbeat(store: Store, instant: str) -> bool:
     """Make the heartbeat of an instant; False if another writer has one for the same time."""
-    return store.put_new(heartbeat_path(instant), b"")
+    return store.put_new(heartbeat_path(instant), _OURS)
 
 
 def beat(store: Store, instant: str) -> None:
-    store.put(heartbeat_path(instant), b"")
+    store.put(heartbeat_path(instant), _OURS)
 
 
 def beat_along(store: Store, instant: str) -> None:
     """Beat for a writer in another process; one that has ended is not brought back."""
     path = heartbeat_path(instant)
     with suppress(FileNotFoundError):
-        store.replace_if(path, b"", store.stat(path).version)
+        store.replace_if(path, _OURS, store.stat(path).version)
 
 
 def take_over(store: Store, instant: str, *, now_ms: int) -> bool:
@@ -48,7 +50,7 @@ def take_over(store: Store, instant: str, *, now_ms: int) -> bool:
     path = heartbeat_path(instant)
     try:
         last = store.stat(path)
-        return not is_alive(last.modified_ms, now_ms=now_ms) and store.replace_if(path, b"", last.version)
+        return not is_alive(last.modified_ms, now_ms=now_ms) and store.replace_if(path, _OURS, last.version)
     except FileNotFoundError:
         return False
 
@@ -60,6 +62,13 @@ def stop_heartbeat(store: Store, instant: str) -> None:
 def list_heartbeats(store: Store) -> dict[str, int]:
     """Return instant -> last beat, in milliseconds since the epoch."""
     return {split_path(file.path)[1]: file.modified_ms for file in store.list(HEARTBEAT_FOLDER).files}
+
+
+def living_strangers(store: Store, *, now_ms: int) -> Iterator[str]:
+    """Name the instants of writers that are at work and are not ours."""
+    for file in store.list(HEARTBEAT_FOLDER).files:
+        if file.size_bytes == 0 and is_alive(file.modified_ms, now_ms=now_ms):
+            yield split_path(file.path)[1]
 
 
 def is_alive(last_beat_ms: int | None, *, now_ms: int) -> bool:

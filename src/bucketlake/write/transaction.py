@@ -48,6 +48,7 @@ from bucketlake.timeline import (
 )
 from bucketlake.write.claims import Claim, Claims, Outcome, forget_old, list_claims, take
 from bucketlake.write.clock_skew import check_clock
+from bucketlake.write.commit_lock import commit_lock
 from bucketlake.write.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
 from bucketlake.write.heartbeat import (
     Heartbeat,
@@ -211,7 +212,8 @@ def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock
     Raises `CommitConflictError` if another write was completed since this one began and touched the same file groups,
     or somebody has taken this one for dead; then, as after any other error, call `abort`.
     """
-    with table_lock(transaction.store):
+    clock = clock or process_clock(transaction.properties.timeline_timezone)
+    with commit_lock(transaction.store, transaction.properties, transaction.instant, clock):
         claim = complete_locked(transaction, metadata, clock=clock)
     tidy(transaction, claim)
     return claim.completed
@@ -220,7 +222,7 @@ def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock
 def complete_locked(
     transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None
 ) -> Claim:
-    """Commit a write while holding the table's lock; `tidy` is to follow, without it."""
+    """Commit a write under its `commit_lock`; `tidy` is to follow, without it."""
     clock = clock or process_clock(transaction.properties.timeline_timezone)
     body = encode_commit_metadata(metadata, action=transaction.action)
     _keep_partitions(transaction, metadata)
