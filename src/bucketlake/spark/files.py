@@ -135,10 +135,26 @@ class Footer:
 
     @property
     def _rows_at_once(self) -> int:
-        """How many rows a task reads at a time: about as many as it packs, so that they need not be put together."""
+        """How many rows a task reads at a time."""
         groups = [self.metadata.row_group(number) for number in range(self.metadata.num_row_groups)]
         row_bytes = sum(int(group.total_byte_size) for group in groups) // max(1, int(self.metadata.num_rows))
-        return max(1024, CHUNK_BYTES // max(1, row_bytes))
+        group_rows = max((int(group.num_rows) for group in groups), default=0)
+        return rows_at_once(group_rows, wanted=max(1024, CHUNK_BYTES // max(1, row_bytes)))
+
+
+def rows_at_once(group_rows: int, *, wanted: int) -> int:
+    """Choose about as many rows as are packed together, so that they need not be put together.
+
+    To end where a row group ends is cheaper than to go on in the next; small ones are read through.
+
+    >>> rows_at_once(120_000, wanted=140_000), rows_at_once(1_000_000, wanted=140_000)
+    (120000, 125000)
+    >>> rows_at_once(10_000, wanted=140_000)
+    140000
+    """
+    if 2 * group_rows < wanted:
+        return wanted
+    return -(-group_rows // -(-group_rows // wanted))
 
 
 def files_of_footers(spark: SparkSession, footers: Sequence[Footer], schema: pa.Schema) -> Files:
@@ -189,22 +205,18 @@ def cut(sizes: Sequence[Sequence[int]], *, tasks: int) -> tuple[tuple[int, tuple
 
     >>> cut([[10, 10, 10, 10], [5]], tasks=2)
     ((0, (0, 1)), (0, (2, 3)), (1, (0,)))
+    >>> [len(groups) for _, groups in cut([[10] * 33], tasks=2)]
+    [16, 17]
     """
-    part_bytes = min(PART_BYTES, -(-sum(map(sum, sizes)) // tasks))
-    parts: list[tuple[int, tuple[int, ...]]] = []
+    part_bytes = max(1, min(PART_BYTES, -(-sum(map(sum, sizes)) // tasks)))
+    parts: dict[tuple[int, int], list[int]] = {}
+    before = 0
     for file, of_groups in enumerate(sizes):
-        pending: list[int] = []
-        pending_bytes = 0
         for group, size in enumerate(of_groups):
-            # A group goes where most of it belongs.
-            if pending and pending_bytes + size / 2 > part_bytes:
-                parts.append((file, tuple(pending)))
-                pending, pending_bytes = [], 0
-            pending.append(group)
-            pending_bytes += size
-        if pending:
-            parts.append((file, tuple(pending)))
-    return tuple(parts)
+            # A group goes where its middle lies.
+            parts.setdefault((file, (before + size // 2) // part_bytes), []).append(group)
+            before += size
+    return tuple((file, tuple(groups)) for (file, _), groups in parts.items())
 
 
 def _found(path: str, options: Mapping[str, str] | None) -> list[tuple[Store, str]]:
