@@ -12,6 +12,7 @@ from bucketlake.schema.meta import (
     PARTITION_PATH_COLUMN,
     RECORD_KEY_COLUMN,
     named_in,
+    numbered,
     with_constants,
     with_meta_columns,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "key_hash_sum",
     "key_hashes",
     "named_in",
+    "numbered",
     "parse_avro",
     "storable",
     "with_constants",

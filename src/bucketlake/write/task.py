@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -62,12 +61,16 @@ from bucketlake.schema import (
     find_null_element,
     fit_rows,
     key_hash_sum,
+    numbered,
     with_constants,
 )
 from bucketlake.storage import Spill
 from bucketlake.write.resizes import Offspring
 from bucketlake.write.state import Operation, WriteState
 from bucketlake.write.tag import GROUP_BITS, Group, Piece, group_hash, nested_column
+
+_LARGE_BYTES = 1 << 20
+"""Pieces of this size are written as they are: a copy of them all would take as much memory again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +156,10 @@ def _new_file_id(group: _Group, state: WriteState) -> str:
 
 
 def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[Group | None]]:
-    """Bring the rows of pieces together, and keep none of the pieces: they take as much memory again."""
+    """Bring the rows of pieces together: small ones are copied, and not kept."""
     groups, batches = zip(*((piece.group, piece.rows) for piece in run), strict=True)
-    return pa.Table.from_batches(batches).combine_chunks(), set(groups)
+    rows = pa.Table.from_batches(batches)
+    return rows if rows.nbytes > len(batches) * _LARGE_BYTES else rows.combine_chunks(), set(groups)
 
 
 def _groups_in(rows: pa.Table, groups: set[Group | None], state: WriteState) -> Iterator[_Group]:
@@ -170,6 +174,7 @@ def _groups_in(rows: pa.Table, groups: set[Group | None], state: WriteState) -> 
         assert group is not None
         yield _Group(*group, rows, record_keys)
         return
+    rows = rows.combine_chunks()
     paths = state.keys.partition_paths(rows)
     for path in pc.unique(paths).to_pylist():
         chosen = pc.equal(paths, path)
@@ -193,17 +198,15 @@ def _new_versions(group: _Group, state: WriteState) -> LogRecords | LogDeletes:
 
 
 def _with_meta(group: _Group, state: WriteState) -> pa.Table:
-    """Put the meta columns before the rows. Who writes them to a file says which one it is."""
+    """Put the meta columns before the rows. Who writes them to a file says which one it is, and in which partition."""
     count = group.rows.num_rows
-    numbers = _numbers(1 << count.bit_length())[:count]
     # Unique in a commit, also where several tasks append to a file group.
     place = (state.log_version - 1) << GROUP_BITS | group_hash(group.partition, group.prefix)
-    prefix = pa.scalar(f"{state.instant}_{place}_")
     meta = [
         pa.repeat(pa.scalar(state.instant), count),
-        pc.binary_join_element_wise(prefix, numbers, ""),
+        numbered(f"{state.instant}_{place}_", count),
         group.record_keys,
-        pa.repeat(pa.scalar(group.partition), count),
+        pa.nulls(count, pa.string()),
         pa.nulls(count, pa.string()),
     ]
     return pa.Table.from_arrays([*meta, *group.rows.columns], schema=state.file_schema)
@@ -219,12 +222,6 @@ def _partition_values(batch: pa.RecordBatch, state: WriteState) -> dict[str, str
             if pc.all(pc.equal(batch.column(name), first), skip_nulls=False).as_py():
                 found[name] = first.as_py()
     return found
-
-
-@lru_cache(maxsize=1)
-def _numbers(count: int) -> pa.StringArray:
-    """Spell the numbers below `count`, for groups of about the same size."""
-    return pa.array(np.arange(count)).cast(pa.string())
 
 
 def _write_base(

@@ -36,6 +36,11 @@ SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64())
 INSTANT = "20240102030405678"
 
 
+@pytest.fixture(params=[1 << 20, 0], ids=["pieces copied", "pieces kept"])
+def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketlake.write.task._LARGE_BYTES", request.param)
+
+
 def a_store(table_type: str = "COPY_ON_WRITE") -> Store:
     store = MemoryStore()
     create(
@@ -74,6 +79,7 @@ def many(count: int, *, ts: int = 1, v: int = 0) -> pa.Table:
     return rows_of(*((f"k{n}", f"d{n % 3}", ts, v) for n in range(count)))
 
 
+@pytest.mark.usefixtures("together")
 @pytest.mark.shows("S2", "X2")
 def test_every_bucket_gets_one_file_however_its_rows_are_batched() -> None:
     found: set[tuple[GroupWritten, ...]] = set()
@@ -94,6 +100,7 @@ def test_empty_batches_and_no_batches_write_nothing() -> None:
     assert list(write_groups([], plan)) == list(write_groups([empty, empty], plan)) == []
 
 
+@pytest.mark.usefixtures("together")
 @pytest.mark.shows("X2")
 def test_a_second_attempt_finds_the_file_and_reports_it() -> None:
     store = a_store()
@@ -151,6 +158,7 @@ def test_the_id_of_a_new_file_group_depends_on_instant_partition_and_bucket_only
     assert all(len(file_id) == len("00000003-159a-4953-a3c4-b777b847ae7f-0") for file_id in ids)
 
 
+@pytest.mark.usefixtures("together")
 def test_groups_whose_hashes_agree_are_told_apart() -> None:
     store = a_store()
     plan = a_plan(store)
