@@ -8,11 +8,12 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.contestants import CONTESTANTS, ROOT, BenchmarkError, started
+from benchmarks.contestants import CONTESTANTS, ROOT, BenchmarkError, another, started
 from benchmarks.data import LOOKUPS, MERGED, Orders, make_orders
 from benchmarks.race import Case, Result, race
 from benchmarks.report import Setting, print_results, write_page
@@ -108,6 +109,7 @@ def _measure(
                     warm_up=warm_up,
                     folder=folder / "written",
                     respondents=running.respondents,
+                    readers=partial(another, driver_memory=options.driver_memory),
                     truths=truths,
                     warm_ups=options.warm_ups,
                     repeats=options.write_repeats,

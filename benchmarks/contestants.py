@@ -217,6 +217,13 @@ def started(contestants: list[Contestant], *, driver_memory: str) -> Iterator[Ru
         yield Running(respondents, versions)
 
 
+@contextmanager
+def another(name: str, *, driver_memory: str) -> Iterator[Respondent]:
+    """Start one more of a contestant."""
+    with started([CONTESTANTS[name]], driver_memory=driver_memory) as running:
+        yield running.respondents[name]
+
+
 def _check_interpreter(contestant: Contestant) -> None:
     if not contestant.python.exists():
         raise BenchmarkError(

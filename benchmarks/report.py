@@ -69,8 +69,8 @@ one. A step is taken by all in turn before the next.
 Tables of {warm_up_rows:,} orders are written to warm up ({warm_ups}), then those of the full size
 ({write_repeats}); the load is the median of these, the upsert the median of all their batches. `written` and
 `files` are what a step left new or changed in the table's folder, without Hadoop's checksums. `× floor` is
-CPU over the floor's. The table is compared with the truth after the load and at the end, ours by Hudi's
-reader too.
+CPU over the floor's. The table is compared with the truth after the load and at the end, by processes that only
+read, ours by Hudi's reader too.
 
 | contestant | what it is |
 |---|---|

@@ -6,6 +6,7 @@ numbers mean nothing.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple
             warm_up=None,
             folder=folder / "written",
             respondents=respondents,
+            readers=lambda name: nullcontext(respondents[name]),
             truths=truths,
             warm_ups=0,
             repeats=1,
