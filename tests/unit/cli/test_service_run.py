@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_a_table_that_is_broken_ends_the_process_with_a_clear_error(run: Any, tm
         assert Path(newest.path).name in err.replace("\n", "")
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that a shell starts in the background ignores SIGINT, and hands that down."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_signal_ends_the_process_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Signals() as ending:
