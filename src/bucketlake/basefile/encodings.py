@@ -30,9 +30,7 @@ _SMALL_ROWS = 1 << 14
 _DICTIONARY_BYTES_MAX = 1 << 20
 """Beyond this Arrow gives a dictionary up, after the work of building it."""
 _REPEATS_MIN = 4
-_COMMIT_TIME, _SEQNO, _, _PARTITION_PATH, _FILE_NAME = META_COLUMNS
-_WITHOUT_STATISTICS = frozenset({_SEQNO, _PARTITION_PATH, _FILE_NAME})
-"""Nobody skips rows by these, and the least of a column of text takes time to find."""
+_SEQNO = META_COLUMNS[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,8 @@ def _encodings(schema: pa.Schema, repeating: Collection[str], *, has_statistics:
         paths = list(leaf_paths(field))
         if types.is_nested(field.type) or field.name in repeating:
             dictionary += paths
-        if has_statistics and field.name not in _WITHOUT_STATISTICS:
+        if has_statistics:
+            # Of every column: one without a range is full of nulls, for Hudi's column statistics, and is skipped.
             statistics += paths
     return Encodings(tuple(dictionary), tuple(statistics))
 
