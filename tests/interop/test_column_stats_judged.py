@@ -25,8 +25,9 @@ def test_hudi_skips_no_file_of_ours_that_has_rows(hudi: HudiJvm, tmp_path: Path,
     path = tmp_path / "orders"
     table = orders_table(path, table_type=table_type)
     table.upsert(orders(range(40), "start", 0))
+    table.upsert(orders(range(5, 15), "again", 1))
     by_hudi = options_for("orders", table_type=table_type, buckets=2, more=WITH_METADATA)
-    hudi.write(path, orders(range(2), "hudi", 1), by_hudi)
+    hudi.write(path, orders(range(2), "hudi", 2), by_hudi)
     rows = hudi.read(path, {"hoodie.metadata.enable": "false"}).to_pylist()
     assert len(rows) == 40
     view = (
