@@ -16,9 +16,7 @@ no faster, and Flink's reader does not know them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -33,57 +31,34 @@ _REPEATS_MIN = 4
 _SEQNO = META_COLUMNS[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Encodings:
-    """What `pyarrow.parquet.ParquetWriter` is told, by the paths of leaf columns."""
-
-    dictionary: tuple[str, ...]
-    statistics: tuple[str, ...]
-
-    def options(self) -> dict[str, Any]:
-        return {
-            "use_dictionary": list(self.dictionary),
-            "write_statistics": list(self.statistics),
-        }
-
-
-def choose_encodings(
-    schema: pa.Schema,
-    batches: Sequence[pa.RecordBatch],
-    rows: int,
-    *,
-    has_statistics: bool = True,
-) -> Encodings:
-    """Choose for a file of about `rows` rows that begins with `batches`."""
+def columns_with_dictionary(
+    schema: pa.Schema, batches: Sequence[pa.RecordBatch], rows: int
+) -> tuple[str, ...]:
+    """Choose for a file of about `rows` rows that begins with `batches`; return paths of leaf columns."""
     if rows < _SMALL_ROWS:
-        return _encodings_of_small(schema, has_statistics)
+        return _in_small_files(schema)
     repeating = [
         field.name
         for position, field in enumerate(schema)
         if not types.is_nested(field.type)
         and _repeats(field, [batch.column(position) for batch in batches], rows)
     ]
-    return _encodings(schema, repeating, has_statistics=has_statistics)
+    return _paths(schema, repeating)
 
 
 @lru_cache(maxsize=64)
-def _encodings_of_small(schema: pa.Schema, has_statistics: bool) -> Encodings:
+def _in_small_files(schema: pa.Schema) -> tuple[str, ...]:
     """Choose for a small file, whose values need no look: all files of a write get the same."""
-    coming_so = [field.name for field in schema if types.is_dictionary(field.type)]
-    return _encodings(schema, coming_so, has_statistics=has_statistics)
+    return _paths(schema, [field.name for field in schema if types.is_dictionary(field.type)])
 
 
-def _encodings(schema: pa.Schema, repeating: Collection[str], *, has_statistics: bool) -> Encodings:
-    dictionary: list[str] = []
-    statistics: list[str] = []
-    for field in schema:
-        paths = list(leaf_paths(field))
-        if types.is_nested(field.type) or field.name in repeating:
-            dictionary += paths
-        if has_statistics:
-            # Of every column: one without a range is full of nulls, for Hudi's column statistics, and is skipped.
-            statistics += paths
-    return Encodings(tuple(dictionary), tuple(statistics))
+def _paths(schema: pa.Schema, repeating: Collection[str]) -> tuple[str, ...]:
+    return tuple(
+        path
+        for field in schema
+        if types.is_nested(field.type) or field.name in repeating
+        for path in leaf_paths(field)
+    )
 
 
 def leaf_paths(field: pa.Field) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from bucketlake.basefile.encodings import Encodings, choose_encodings
+from bucketlake.basefile.encodings import columns_with_dictionary
 from bucketlake.basefile.footer import AVRO_SCHEMA_KEY, MODEL_KEY, NO_ROWS, FileFacts
 from bucketlake.schema import RECORD_KEY_COLUMN
 
@@ -122,16 +122,18 @@ class BaseFileWriter:
 
     def _open(self, batches: list[pa.RecordBatch], rows: int) -> pq.ParquetWriter:
         schema = self._schema
-        encodings = Encodings((), ())
+        dictionaries: tuple[str, ...] = ()
         if rows:
             schema = _with_dictionaries(self._schema, batches)
-            encodings = choose_encodings(schema, batches, rows, has_statistics=self._has_statistics)
+            dictionaries = columns_with_dictionary(schema, batches, rows)
         return pq.ParquetWriter(
             self._sink,
             schema,
             compression=self._compression,
             store_schema=False,
-            **encodings.options(),
+            use_dictionary=list(dictionaries),
+            # Of every column or none: Hudi takes one without a range for a column of nulls, and skips the file.
+            write_statistics=self._has_statistics,
         )
 
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts, read_footer
-from bucketlake.basefile.encodings import choose_encodings
+from bucketlake.basefile.encodings import columns_with_dictionary
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, with_meta_columns
 from bucketlake.storage import LocalStore, MemoryStore, Spill
@@ -180,14 +180,13 @@ def test_dictionaries_are_made_where_values_repeat() -> None:
             "flag": [True] * rows,
         }
     )
-    chosen = choose_encodings(table.schema, table.to_batches(), rows)
-    assert chosen.dictionary == ("few", "code", "nothing", "words.list.element")
+    chosen = columns_with_dictionary(table.schema, table.to_batches(), rows)
+    assert chosen == ("few", "code", "nothing", "words.list.element")
 
 
 def test_a_small_file_is_not_looked_at() -> None:
     table = orders(1000)
-    chosen = choose_encodings(table.schema, table.to_batches(), 1000)
-    assert chosen.dictionary == ()
+    assert columns_with_dictionary(table.schema, table.to_batches(), 1000) == ()
 
 
 def test_every_column_has_statistics() -> None:
