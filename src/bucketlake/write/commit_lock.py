@@ -40,8 +40,9 @@ def commit_lock(store: Store, properties: TableProperties, instant: str, clock: 
 
 def _is_hudi_about_to_look(store: Store, properties: TableProperties, instant: str, clock: Clock) -> bool:
     """Tell whether Hudi has requested an earlier time just now, and may not have looked at the table since."""
-    since = clock.instant_at(clock.now_ms() - round(LOOKS_WITHIN_SECONDS * 1000))
-    strangers = {i for i in living_strangers(store, now_ms=clock.now_ms()) if since < i < instant}
+    now_ms = clock.now_ms()
+    since = clock.instant_at(now_ms - round(LOOKS_WITHIN_SECONDS * 1000))
+    strangers = {i for i in living_strangers(store, now_ms=now_ms) if since < i < instant}
     if not strangers:
         return False
     pending = load_timeline(store, properties).pending(*TRANSACTIONS)

@@ -59,32 +59,26 @@ def instants(store: Store) -> list[tuple[str, bool]]:
     return [(i.requested, i.is_completed) for i in timeline.instants]
 
 
-def test_a_write_waits_until_hudi_is_inflight(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("act", "is_left"),
+    [
+        pytest.param(write_inflight, True, id="inflight"),
+        pytest.param(delete_pending, False, id="given up"),
+    ],
+)
+def test_a_write_waits_until_hudi_has_looked_or_is_gone(
+    act: Callable[..., None], is_left: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = new_table()
     transaction = begun(store)
     earlier = shift_instant(transaction.instant, -10)
     request(store, earlier)
-    goes = Pauses(
-        lambda: write_inflight(store, load_properties(store), instant=earlier, action=Action.COMMIT)
-    )
-    monkeypatch.setattr(commit_lock, "sleep", goes)
+    pauses = Pauses(lambda: act(store, load_properties(store), instant=earlier, action=Action.COMMIT))
+    monkeypatch.setattr(commit_lock, "sleep", pauses)
     complete(transaction, NOTHING, clock=clock())
-    assert goes.count == 3
-    assert instants(store) == [(earlier, False), (transaction.instant, True)]
-
-
-def test_a_write_waits_until_hudi_has_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = new_table()
-    transaction = begun(store)
-    earlier = shift_instant(transaction.instant, -10)
-    request(store, earlier)
-    goes = Pauses(
-        lambda: delete_pending(store, load_properties(store), instant=earlier, action=Action.COMMIT)
-    )
-    monkeypatch.setattr(commit_lock, "sleep", goes)
-    complete(transaction, NOTHING, clock=clock())
-    assert goes.count == 3
-    assert instants(store) == [(transaction.instant, True)]
+    assert pauses.count == 3
+    left = [(earlier, False)] if is_left else []
+    assert instants(store) == [*left, (transaction.instant, True)]
 
 
 def test_the_lock_is_free_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
