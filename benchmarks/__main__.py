@@ -66,11 +66,15 @@ def main(arguments: Sequence[str]) -> None:
 
 def _chosen(options: argparse.Namespace) -> list[tuple[str, Case | WriteCase]]:
     return [
-        (suite, case)
+        (suite, _without_upserts(case) if options.loads and isinstance(case, WriteCase) else case)
         for suite in options.suite or SUITES
         for case in SUITES[suite]()
         if not options.case or any(words in case.name for words in options.case)
     ]
+
+
+def _without_upserts(case: WriteCase) -> WriteCase:
+    return dataclasses.replace(case, batches=(), services=(), servants=())
 
 
 def _measure(
@@ -146,6 +150,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--warm-ups", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write-repeats", type=int, default=1, help="tables written: a load, five upserts")
+    parser.add_argument("--loads", action="store_true", help="only load the tables that are written")
     parser.add_argument("--driver-memory", default="4g", help="of every Spark driver")
     parser.add_argument("--write", type=Path, help="write the results as a page, such as docs/benchmarks.md")
     parser.add_argument(
