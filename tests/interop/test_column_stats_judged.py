@@ -19,7 +19,7 @@ WITH_METADATA = {
 }
 
 
-@pytest.mark.shows("S2")
+@pytest.mark.shows("S5")
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_hudi_skips_no_file_of_ours_that_has_rows(hudi: HudiJvm, tmp_path: Path, table_type: str) -> None:
     path = tmp_path / "orders"
