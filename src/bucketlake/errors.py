@@ -11,6 +11,7 @@
         ClockSkewError         this machine's clock is not the store's
       CorruptTableError      the bytes on disk break the format; `path` names the file
         UnsafePathError        a path leads out of the table
+        DamagedFileError       a file that a commit tells of is gone, or is not what the commit tells
       UnsupportedError       a valid table that uses a feature we do not have
       ProofError             what was written is not what was given; nothing of it is visible
       ConflictError          another writer was in the way; nothing of ours is visible
@@ -86,6 +87,10 @@ class CorruptTableError(BucketlakeError):
 
 class UnsafePathError(CorruptTableError):
     """A path leads out of the table."""
+
+
+class DamagedFileError(CorruptTableError):
+    """A file that a commit tells of is gone, or is not what the commit tells."""
 
 
 class UnsupportedError(BucketlakeError):

@@ -6,8 +6,8 @@ not follow the table, and two questions to it have one answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,13 +17,17 @@ from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.layout import (
     DataFile,
     FileGroupId,
+    Listed,
+    StatedFiles,
     TimelineView,
     all_slices_of,
     history_needed,
     list_table,
+    stated_files,
 )
+from bucketlake.layout.names import split_path
 from bucketlake.schema import META_COLUMNS, avro_to_arrow
-from bucketlake.storage import Kept, Store, in_parallel
+from bucketlake.storage import FileStat, Kept, Store, in_parallel
 from bucketlake.timeline import (
     WRITE_ACTIONS,
     Action,
@@ -63,6 +67,8 @@ def load_state(store: Store) -> TableState:
     properties = load_properties(store)
     for attempt in range(_LOAD_ATTEMPTS):
         timeline = load_timeline(store, properties)
+        if not timeline.instants:
+            load_properties(store)  # a table that is being deleted is no empty one
         try:
             view = _load_view(store, properties, timeline)
         except FileNotFoundError:
@@ -74,9 +80,25 @@ def load_state(store: Store) -> TableState:
     raise AssertionError("the last attempt returns or raises")
 
 
+def look_at_files(state: TableState) -> Listed:
+    """List the data files of every partition, and of those that are gone although commits tell of rows in them."""
+    listed = list_table(state.store, is_partitioned=bool(state.properties.partition_fields))
+    gone = {
+        (partition, file.file_id)
+        for commit in _stated(state)
+        for partition, files in commit.files.items()
+        if partition not in listed.files
+        for file in files
+    }
+    gone -= state.view.replaced.keys()
+    gone -= _replaced_before(state, gone).keys()
+    files = listed.files | {partition: () for partition, _ in gone}
+    return Listed(dict(sorted(files.items())), listed.unmarked)
+
+
 def files_of(state: TableState) -> dict[str, tuple[DataFile, ...]]:
     """List the data files of every partition."""
-    return list_table(state.store, is_partitioned=bool(state.properties.partition_fields))
+    return look_at_files(state).files
 
 
 def view_of(
@@ -115,17 +137,22 @@ def view_of(
 
 
 def view_for(state: TableState, files: Iterable[DataFile]) -> TimelineView:
-    """Return the view to cut `files` into slices with.
+    """Return the view to cut `files` into slices with: `state.view`, and what commits tell of their files.
 
-    That is `state.view`, except where the place of an archived log file depends on when it completed: then
-    the history is read, from the oldest such instant on.
+    Where the place of an archived log file depends on when it completed, the history is read, from the oldest such
+    instant on.
     """
-    since = history_needed(files, state.view)
+    files = list(files)
+    view = replace(state.view, stated=_stated(state))
+    gone = _groups_gone(files, view)
+    if gone:
+        view = replace(view, replaced={**_replaced_before(state, gone), **view.replaced})
+    since = history_needed(files, view)
     if since is None:
-        return state.view
+        return view
     archived = load_history(state.store, state.properties, since=since)
     completions = {a.requested: a.completed for a in archived if a.action in WRITE_ACTIONS}
-    return state.view.with_history(completions, since=since)
+    return view.with_history(completions, since=since)
 
 
 def commit_metadata(state: TableState, instant: Instant | ArchivedInstant) -> CommitMetadata:
@@ -191,6 +218,67 @@ def check_as_of(state: TableState, as_of: str) -> None:
         )
 
 
+_STATED: Kept[StatedFiles] = Kept(64 << 20)
+_STATED_FILE_BYTES = 600
+
+
+def _stated(state: TableState) -> tuple[StatedFiles, ...]:
+    """Return what the writes of the active timeline tell of their files. Each is read once by a process."""
+    found = in_parallel(lambda instant: _stated_by(instant, state.store), state.timeline.writes, state.store)
+    return tuple(stated for stated in found if stated is not None)
+
+
+def _groups_gone(files: Iterable[DataFile], view: TimelineView) -> frozenset[FileGroupId]:
+    """Find the file groups that commits tell of and that have no file left, in the partitions of `files`."""
+    there = {(split_path(file.path)[0], file.file_id) for file in files}
+    partitions = {partition for partition, _ in there}
+    told = {
+        (partition, file.file_id)
+        for commit in view.stated
+        for partition in partitions.intersection(commit.files)
+        for file in commit.files[partition]
+    }
+    return frozenset(told - there - view.replaced.keys())
+
+
+def _replaced_before(state: TableState, groups: Collection[FileGroupId]) -> dict[FileGroupId, str]:
+    """Return which of `groups` an archived replacecommit has hidden, and its requested time.
+
+    A replacecommit that took long is archived before writes that were begun after it and completed before it.
+    """
+    if not groups:
+        return {}
+    try:
+        archived = load_history(state.store, state.properties)
+    except UnsupportedError:
+        # Table version 6 cannot be asked. Rather miss a loss than refuse a table that is sound.
+        return dict.fromkeys(groups, "")
+    found: dict[FileGroupId, str] = {}
+    for instant in archived:
+        is_late = state.timeline.start is not None and instant.completed > state.timeline.start
+        if instant.action is Action.REPLACE_COMMIT and is_late:
+            hidden = read_archived_commit(state.store, instant).replaced
+            found |= {
+                (p, file_id): instant.requested for p, file_ids in hidden.items() for file_id in file_ids
+            }
+    return {group: found[group] for group in groups if group in found}
+
+
+def _stated_by(instant: Instant, store: Store) -> StatedFiles | None:
+    file = FileStat(instant.path, 0, 0, instant.version)
+    known = _STATED.get(store, file)
+    if known is None:
+        try:
+            stats = read_commit_metadata(store, instant).write_stats
+        except FileNotFoundError:
+            return None  # archived or rolled back since the timeline was listed
+        known = stated_files(
+            instant.requested, ((stat.partition, stat.path, stat.size_bytes) for stat in stats)
+        )
+        _STATED.put(store, file, known, _STATED_FILE_BYTES * len(stats) + 1_000)
+    return known
+
+
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
     replacements = timeline.completed(Action.REPLACE_COMMIT)
     compactions = timeline.pending(Action.COMPACTION)
@@ -228,7 +316,7 @@ _SCHEMAS: Kept[tuple[pa.Schema | None]] = Kept(16 << 20)
 
 
 def _schema_written_by(instant: Instant, store: Store) -> pa.Schema | None:
-    stat = store.stat(instant.path)
+    stat = FileStat(instant.path, 0, 0, instant.version)
     known = _SCHEMAS.get(store, stat)
     if known is None:
         text = read_commit_metadata(store, instant).schema

@@ -7,17 +7,28 @@ Each call sees the table as it is at that moment; a `Table` keeps no timeline.
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeGuard, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeAlias,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 import pyarrow as pa
 
 from bucketlake import inspection, services
 from bucketlake import spark as on_spark
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, DamagedFileError
 from bucketlake.index import RULE_TYPE, HashingConfig, Index, resolve_index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
@@ -103,6 +114,9 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = DataFrame | pa.Table | Files
     """What can be written: a frame or files by Spark's tasks, an Arrow table by this process."""
+
+
+Planned = TypeVar("Planned")
 
 
 class QueryArguments(TypedDict, total=False):
@@ -347,7 +361,16 @@ class Table:
         A key is the key column's value, or a mapping for a key of several columns. `partition` is a partition's path;
         without it every partition is looked into.
         """
-        state = load_state(self.store)
+        return self._planned(lambda state: self._get(state, keys, partition, columns, as_of))
+
+    def _get(
+        self,
+        state: TableState,
+        keys: Key | Sequence[Key],
+        partition: str | None,
+        columns: Sequence[str] | None,
+        as_of: str | None,
+    ) -> pa.Table:
         query = make_query(state, columns=columns, as_of=as_of)
         wanted = keys if isinstance(keys, list | tuple | set | frozenset) else [keys]
         generator = KeyGenerator.from_properties(self.properties)
@@ -617,10 +640,19 @@ class Table:
 
     def plan(self, **query: Unpack[QueryArguments]) -> ReadPlan:
         """Decide what a read would read."""
-        state = load_state(self.store)
+        return self._planned(lambda state: self._plan(state, **query))
+
+    def _plan(self, state: TableState, **query: Unpack[QueryArguments]) -> ReadPlan:
         checked = make_query(state, **query)
         index = self._index(state, checked)
         return self._checked(plan_read(state, checked, index), index)
+
+    def _planned(self, plan: Callable[[TableState], Planned]) -> Planned:
+        """Plan a read; once more if a file is gone, which a clean may have deleted since the timeline was read."""
+        try:
+            return plan(load_state(self.store))
+        except DamagedFileError:
+            return plan(load_state(self.store))
 
     def describe(self) -> inspection.Description:
         """Say what the table is."""

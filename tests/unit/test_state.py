@@ -41,7 +41,7 @@ def opened(golden_table: Golden, name: str) -> TableState:
 def seen(state: TableState, *, as_of: str | None = None) -> dict[tuple[str, str], FileSlice]:
     """What a snapshot reader sees, by file group."""
     is_partitioned = bool(state.properties.partition_fields)
-    listed = list_table(state.store, is_partitioned=is_partitioned)
+    listed = list_table(state.store, is_partitioned=is_partitioned).files
     view = view_for(state, [file for files in listed.values() for file in files])
     found = [part for p, files in listed.items() for part in slices_of(p, files, view, as_of=as_of)]
     return {(part.partition, part.file_id): part for part in found}
@@ -76,7 +76,7 @@ def test_replaced_file_groups_are_hidden_and_come_back_in_the_past(golden_table:
 def test_a_pending_resize_hides_its_childrens_logs(golden_table: Golden) -> None:
     before = set(seen(opened(golden_table, "mor_consistent_0_before")))
     pending = opened(golden_table, "mor_consistent_1_pending_split")
-    listed = list_table(pending.store)
+    listed = list_table(pending.store).files
     on_disk = {(p, file.file_id) for p, files in listed.items() for file in files}
     assert set(seen(pending)) == before
     assert on_disk > before
@@ -88,7 +88,7 @@ def test_a_pending_resize_hides_its_childrens_logs(golden_table: Golden) -> None
 def test_files_of_a_failed_write_are_not_seen(golden_table: Golden) -> None:
     state = opened(golden_table, "cow_failed_inflight_markers")
     assert seen(state) == {}
-    listed = list_table(state.store)
+    listed = list_table(state.store).files
     assert any(listed.values()), "or there was nothing to hide"
 
 

@@ -1,14 +1,17 @@
 """Where a table's files are: names, listings, and the slices a reader may see."""
 
 from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
-from bucketlake.layout.listing import data_files_of, list_files, list_table, parse_data_file
+from bucketlake.layout.listing import Listed, data_files_of, list_files, list_table, parse_data_file
+from bucketlake.layout.stated import StatedFiles, check_file, stated_files
 from bucketlake.layout.view import (
     FileGroupId,
     TimelineView,
     all_slices_of,
+    file_groups_of,
     history_needed,
     read_optimized_slices_of,
     slices_of,
+    stated_in,
 )
 
 __all__ = [
@@ -16,14 +19,20 @@ __all__ = [
     "DataFile",
     "FileGroupId",
     "FileSlice",
+    "Listed",
     "LogFile",
+    "StatedFiles",
     "TimelineView",
     "all_slices_of",
+    "check_file",
     "data_files_of",
+    "file_groups_of",
     "history_needed",
     "list_files",
     "list_table",
     "parse_data_file",
     "read_optimized_slices_of",
     "slices_of",
+    "stated_files",
+    "stated_in",
 ]

@@ -32,6 +32,8 @@ class LogFile:
     version: int
     write_token: str
     size_bytes: int
+    is_whole: bool = False
+    """Whether a commit tells its size, and it has it: then a block that is cut off was not left by a crash."""
 
     @property
     def written_at(self) -> str:

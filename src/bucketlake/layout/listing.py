@@ -3,12 +3,14 @@
 A folder is a partition because a file in it says so, the one whose name
 begins with `.hoodie_partition_metadata`. A partition below a partition does
 not count: Hudi (FileSystemBackedTableMetadata) stops looking at the first,
-except at the table's root.
+except at the table's root. A folder of data files that has lost that file is a
+partition too: its rows were committed, and are not lost with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.layout.file_slice import BaseFile, DataFile, LogFile
@@ -22,28 +24,41 @@ from bucketlake.layout.names import (
 from bucketlake.storage import FileStat, Listing, Store, in_parallel
 
 
-def list_table(store: Store, *, is_partitioned: bool = True) -> dict[str, tuple[DataFile, ...]]:
-    """Find every partition, sorted, with the data files right in it, committed or not.
+class Listed(NamedTuple):
+    """What lies in a table's folders."""
+
+    files: dict[str, tuple[DataFile, ...]]
+    """Partition -> the data files right in it, committed or not; sorted by partition."""
+    unmarked: frozenset[str]
+    """Partitions without the file that says so: Hudi does not see them."""
+
+
+def list_table(store: Store, *, is_partitioned: bool = True) -> Listed:
+    """Find every partition, with the data files right in it.
 
     One walk finds both: to know a partition is to list it. A table without partition fields is its root and
     nothing else. Hudi's readers do not ask such a root for the metadata file, so neither do we: say
     `is_partitioned=False`.
     """
     if not is_partitioned:
-        return list_files(store, [""])
+        return Listed(list_files(store, [""]), frozenset())
     partitions: dict[str, tuple[DataFile, ...]] = {}
+    unmarked: set[str] = set()
     to_visit = [""]
     while to_visit:
         listings = in_parallel(store.list, to_visit, store)
         deeper: list[str] = []
         for folder, listing in zip(to_visit, listings, strict=True):
-            is_partition = _has_partition_metadata(folder, listing)
-            if is_partition:
-                partitions[folder] = data_files_of(listing.files)
-            if not is_partition or folder == "":
+            is_marked = _has_partition_metadata(folder, listing)
+            files = data_files_of(listing.files) if is_marked or folder else ()
+            if is_marked or files:
+                partitions[folder] = files
+            if files and not is_marked:
+                unmarked.add(folder)
+            if not is_marked or folder == "":
                 deeper += [f for f in listing.folders if split_path(f)[1] != META_FOLDER]
         to_visit = deeper
-    return dict(sorted(partitions.items()))
+    return Listed(dict(sorted(partitions.items())), frozenset(unmarked))
 
 
 def list_files(store: Store, partitions: Iterable[str]) -> dict[str, tuple[DataFile, ...]]:
@@ -57,13 +72,13 @@ def list_files(store: Store, partitions: Iterable[str]) -> dict[str, tuple[DataF
 
 def data_files_of(files: Iterable[FileStat]) -> tuple[DataFile, ...]:
     """Keep the base and log files among `files`; others (foreign, temporary, change data) are not records."""
-    found = (_data_file(file.path, file.size_bytes) for file in files)
+    found = (find_data_file(file.path, size_bytes=file.size_bytes) for file in files)
     return tuple(file for file in found if file is not None)
 
 
 def parse_data_file(path: str, *, size_bytes: int) -> DataFile:
     """Read a path that must be a data file's, such as one in a commit's write stats."""
-    file = _data_file(path, size_bytes)
+    file = find_data_file(path, size_bytes=size_bytes)
     if file is None:
         raise CorruptTableError(
             path=path,
@@ -75,7 +90,8 @@ def parse_data_file(path: str, *, size_bytes: int) -> DataFile:
     return file
 
 
-def _data_file(path: str, size_bytes: int) -> DataFile | None:
+def find_data_file(path: str, *, size_bytes: int) -> DataFile | None:
+    """Read a path that may be a data file's; None if it is another's."""
     name = split_path(path)[1]
     if not name.startswith("."):
         base = parse_base_file_name(name)

@@ -22,6 +22,8 @@ the log files that apply over it. What counts is only what is committed:
    name, and counts if its own write is committed too.
 8. A group that a completed replacecommit replaced is hidden, with `as_of`
    only if the replacecommit is not later.
+9. A file that a commit tells of counts as if it were there. If a reader would
+   see it and it is not, or has another size, that is an error.
 
 Where Hudi's view lets an uncommitted file shift the slices of committed ones
 (a failed write's base file that opens a slice, a pending log that names one),
@@ -31,11 +33,12 @@ we leave uncommitted files out first.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
 from bucketlake.layout.names import split_path
+from bucketlake.layout.stated import StatedFiles, files_stated_by, prove
 
 FileGroupId = tuple[str, str]
 """Partition and file id."""
@@ -62,6 +65,8 @@ class TimelineView:
     """Completion times of archived writes; None while nobody needed them."""
     history_since: str = ""
     """The history holds what was requested at this time or later."""
+    stated: Sequence[StatedFiles] = ()
+    """What the completed writes of the active timeline tell of their files (rule 9)."""
 
     def is_committed(self, instant: str) -> bool:
         """Whether files of `instant` count (rule 1)."""
@@ -80,6 +85,10 @@ class TimelineView:
         by = self.replaced.get((partition, file_id))
         return by is not None and (as_of is None or by <= as_of)
 
+    def of_blocks(self) -> TimelineView:
+        """Return the part that tells which log blocks are committed: it travels to executors."""
+        return replace(self, replaced={}, pending_compactions={}, stated=())
+
     def with_history(self, completions: Mapping[str, str], *, since: str) -> TimelineView:
         """Add the completion times of the archived writes requested at `since` or later."""
         return replace(self, history=dict(completions), history_since=since)
@@ -92,15 +101,16 @@ def slices_of(
 
     `as_of` is a requested time. The view must have the history if `history_needed` says so.
     """
-    visible = []
-    for file_id, group in _by_file_id(files):
-        if view.is_replaced(partition, file_id, as_of=as_of):
-            continue
-        slices = _cut(partition, file_id, group, view)
-        seen = _seen(slices, view.pending_compactions.get((partition, file_id)), as_of)
-        if seen is not None:
-            visible.append(seen)
-    return tuple(visible)
+    listed, stated = {file.path: file for file in files}, stated_in(partition, view)
+    return tuple(
+        prove(seen, listed, stated) for seen in _visible(partition, {**stated, **listed}, view, as_of)
+    )
+
+
+def file_groups_of(partition: str, files: Iterable[DataFile], view: TimelineView) -> tuple[str, ...]:
+    """Return the ids of the file groups that a reader of `partition` sees, whether or not their files can be read."""
+    listed, stated = {file.path: file for file in files}, stated_in(partition, view)
+    return tuple(seen.file_id for seen in _visible(partition, {**stated, **listed}, view, None))
 
 
 def all_slices_of(partition: str, files: Iterable[DataFile], view: TimelineView) -> tuple[FileSlice, ...]:
@@ -123,8 +133,16 @@ def read_optimized_slices_of(
 
     A pending compaction changes nothing: rule 6 has put the base file before it into the slice.
     """
-    visible = slices_of(partition, files, view, as_of=as_of)
-    return tuple(replace(part, log_files=()) for part in visible if part.base_file)
+    listed, stated = {file.path: file for file in files}, stated_in(partition, view)
+    visible = _visible(partition, {**stated, **listed}, view, as_of)
+    return tuple(prove(replace(part, log_files=()), listed, stated) for part in visible if part.base_file)
+
+
+def stated_in(partition: str, view: TimelineView) -> dict[str, DataFile]:
+    """Return the files that commits tell of in a partition, by path (rule 9); a size that tells nothing is 0."""
+    return files_stated_by(
+        view.stated, partition, completed=view.completions, one_commit_per_log=view.is_cut_by_completion
+    )
 
 
 def history_needed(files: Iterable[DataFile], view: TimelineView) -> str | None:
@@ -153,6 +171,19 @@ def history_needed(files: Iterable[DataFile], view: TimelineView) -> str | None:
     oldest = min(needed, default=None)
     has_it = view.history is not None and oldest is not None and view.history_since <= oldest
     return None if has_it else oldest
+
+
+def _visible(
+    partition: str, files: Mapping[str, DataFile], view: TimelineView, as_of: str | None
+) -> Iterator[FileSlice]:
+    """Yield what a reader sees of each group, sorted by file id (rules 5 to 8)."""
+    for file_id, group in _by_file_id(files.values()):
+        if view.is_replaced(partition, file_id, as_of=as_of):
+            continue
+        slices = _cut(partition, file_id, group, view)
+        seen = _seen(slices, view.pending_compactions.get((partition, file_id)), as_of)
+        if seen is not None:
+            yield seen
 
 
 _Group = tuple[list[BaseFile], list[LogFile]]

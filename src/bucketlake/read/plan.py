@@ -17,10 +17,12 @@ from bucketlake.layout import (
     DataFile,
     FileSlice,
     TimelineView,
+    check_file,
     list_files,
     parse_data_file,
     read_optimized_slices_of,
     slices_of,
+    stated_in,
 )
 from bucketlake.merge import MergeRules
 from bucketlake.read.path_columns import path_columns_of
@@ -45,8 +47,11 @@ class ReadPlan:
     """In the partitions that were not pruned: slices that cannot hold a wanted key."""
 
 
-def plan_read(state: TableState, query: Query, index: Index) -> ReadPlan:
-    """Decide which slices a query reads. Lists folders; opens no data file."""
+def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: bool = False) -> ReadPlan:
+    """Decide which slices a query reads. Lists folders; opens no data file.
+
+    A file that a commit tells of and that is not there as it tells is an error, unless the listing is to be trusted.
+    """
     keys = KeyGenerator.from_properties(state.properties)
     pieces = hashed_pieces(query.filters, keys=keys, hash_fields=index.hash_fields, schema=query.table_schema)
     if query.begin is not None:
@@ -55,11 +60,12 @@ def plan_read(state: TableState, query: Query, index: Index) -> ReadPlan:
         files = {partition: written.files[partition] for partition in kept}
         _check_present(state, files)
         newest = max(written.instants, default=None)
-        found = _Found(len(written.files), files, newest, written.instants)
+        found = _Found(len(written.files), files, newest, written.instants, is_checked=True)
     else:
         listed = files_of(state)
         kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
-        found = _Found(len(listed), {partition: listed[partition] for partition in kept}, query.as_of, None)
+        files = {partition: listed[partition] for partition in kept}
+        found = _Found(len(listed), files, query.as_of, None, is_checked=trusts_listing)
     return _plan(state, query, index, keys, found, pieces)
 
 
@@ -81,6 +87,8 @@ class _Found:
     files: FilesByPartition
     as_of: str | None
     commit_times: frozenset[str] | None
+    is_checked: bool = False
+    """Whether nothing needs to be held against what commits tell."""
 
 
 def _plan(
@@ -94,6 +102,8 @@ def _plan(
     if query.as_of is not None:
         check_as_of(state, query.as_of)
     view = view_for(state, (file for files in found.files.values() for file in files))
+    if found.is_checked:
+        view = replace(view, stated=())
     cut = read_optimized_slices_of if query.read_optimized else slices_of
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []
@@ -147,15 +157,18 @@ def _files_written_between(state: TableState, begin: str, end: str | None) -> _W
 
 
 def _check_present(state: TableState, files: FilesByPartition) -> None:
-    """Refuse an incremental read of files that a clean has removed: rows would be missing silently."""
-    there = list_files(state.store, files)
-    for partition, group in files.items():
-        gone = {file.path for file in group} - {file.path for file in there[partition]}
-        if gone:
-            raise ConfigError(
-                f"the incremental read needs {min(gone)}, which a clean has removed. "
-                f"Begin later, read a snapshot instead, or have the cleaner keep more commits from now on."
-            )
+    """Refuse an incremental read of files that are gone or damaged: rows would be missing silently."""
+    view = view_for(state, ())
+    for partition, listed in list_files(state.store, files).items():
+        there = {file.path: file for file in listed}
+        told = stated_in(partition, view)
+        for file in files[partition]:
+            if file.path not in there:
+                raise ConfigError(
+                    f"the incremental read needs {file.path}, which is gone: a clean has removed it, unless it was "
+                    f"lost. Begin later, read a snapshot instead, or have the cleaner keep more commits from now on."
+                )
+            check_file(file, there, told)
 
 
 def _context(
@@ -198,7 +211,7 @@ def _blocks_of(state: TableState, slices: Sequence[FileSlice], view: TimelineVie
         log.instant == part.instant for part in slices for log in part.log_files
     ):
         return None
-    return replace(view, replaced={}, pending_compactions={})
+    return view.of_blocks()
 
 
 OPEN_COST_BYTES = 1024 * 1024

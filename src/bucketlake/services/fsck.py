@@ -223,6 +223,7 @@ def _look(state: TableState) -> _Seen:
 
 def _slices(state: TableState, files: Mapping[str, tuple[DataFile, ...]]) -> tuple[FileSlice, ...]:
     view = view_for(state, (file for group in files.values() for file in group))
+    view = replace(view, stated=())  # a file that a commit tells of and that is gone is a finding of its own
     return tuple(part for partition in sorted(files) for part in slices_of(partition, files[partition], view))
 
 
@@ -435,7 +436,8 @@ def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
     own = [RECORD_KEY_COLUMN, PARTITION_PATH_COLUMN, COMMIT_TIME_COLUMN]
     adopted = is_adopted(state.properties)
     columns = dict.fromkeys([*own, *(name.partition(".")[0] for name in names if adopted)])
-    context = plan_read(state, make_query(state, columns=list(columns)), NoIndex()).context
+    query = make_query(state, columns=list(columns))
+    context = plan_read(state, query, NoIndex(), trusts_listing=True).context
     if adopted and not context.path_columns_are_dropped:
         # Readers take partition columns from the path; what is to be checked is what the files have.
         context = replace(context, path_columns=())

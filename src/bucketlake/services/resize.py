@@ -476,7 +476,7 @@ def _work(
             avro_schema=arrow_to_avro(file_schema, table=properties.name),
             row_group_bytes=ROW_GROUP_BYTES,
             size_bytes=sum(sizes.get(path, 0) for part in group.slices for path in _paths_of(part)),
-            blocks_of=view,
+            blocks_of=view.of_blocks(),
         )
         for group in plan.groups
     ]

@@ -62,11 +62,16 @@ def _read_packs(
                 yield from read_slice(file_slice, context)
 
 
+_LOSE_NOTHING = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Whatever the session says: a file that cannot be read is an error."""
+
+
 def _read_plain(session: SparkSession, slices: tuple[FileSlice, ...], context: ReadContext) -> DataFrame:
     store = context.store
     assert isinstance(store, LocalStore)
     paths = [f"file://{store.local_path(s.base_file.path)}" for s in slices if s.base_file is not None]
-    frame = session.read.schema(ddl(_plain_schema(context))).parquet(*paths)
+    reader = session.read.schema(ddl(_plain_schema(context))).options(**_LOSE_NOTHING)
+    frame = reader.parquet(*paths)
     frame = frame.selectExpr(*(_from_path(name, context) or quoted(name) for name in frame.columns))
     if context.commit_times is not None:
         frame = frame.filter(frame[COMMIT_TIME_COLUMN].isin(sorted(context.commit_times)))

@@ -82,4 +82,4 @@ def _instant_of(file: FileStat, layout: int, timezone: TimelineTimezone) -> Inst
     if name.state is State.COMPLETED and completed is None:
         # Before layout 2 nobody wrote the completion time down; the file's own age stands in for it.
         completed = instant_time_of(file.modified_ms, timezone)
-    return Instant(name.requested, name.action, name.state, completed, file.path)
+    return Instant(name.requested, name.action, name.state, completed, file.path, file.version)

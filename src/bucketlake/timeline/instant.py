@@ -19,7 +19,7 @@ is no instant, and is passed over.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -94,6 +94,8 @@ class Instant:
     """The completion time; set if and only if the state is COMPLETED."""
     path: str
     """The file of that state, relative to the table's root; for an archived instant the history file."""
+    version: str = field(default="", compare=False)
+    """The file's version, as a store lists it; empty if it was not listed."""
 
     @property
     def is_completed(self) -> bool:

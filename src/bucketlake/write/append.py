@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from bucketlake.config import MergeMode, TableType
 from bucketlake.errors import UnsupportedError
-from bucketlake.state import TableState, files_of
+from bucketlake.state import TableState, look_at_files
 from bucketlake.storage import Store
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
 from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after, put_layout
@@ -61,15 +61,17 @@ def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Appe
 
     transaction, state = begin(store, operation=Operation.UPSERT, check=check)
     try:
+        files, unmarked = look_at_files(state)
         plan = plan_write(
             state,
             options.index_of(state),
-            files_of(state),
+            files,
             instant=transaction.instant,
             operation=Operation.UPSERT,
             schema=columns_after(schema, state, Operation.UPSERT),
             cores=1,
             log_format=options.log_format,
+            unmarked=unmarked,
         )
     except BaseException:
         abort(transaction)

@@ -18,14 +18,14 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.errors import CommitConflictError, ConfigError, ProofError
+from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError
 from bucketlake.index import Index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import META_COLUMNS, evolve
-from bucketlake.state import TableState, files_of, table_schema
+from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
@@ -121,9 +121,10 @@ def _run_once(
         transaction, state = begin(store, operation=operation, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction):
         with watch.stage("plan"):
-            everything = files_of(state)
+            everything, unmarked = look_at_files(state)
             files = _files_to_touch(rows, everything, state, operation)
-            plan = _plan(rows, transaction, state, files, options)
+            with _checked_again(state):
+                plan = _plan(rows, transaction, state, files, options, unmarked)
         with watch.stage("write"):
             sent, written = rows.run(plan)
             check_proof(sent, written)
@@ -184,6 +185,7 @@ def _plan(
     state: TableState,
     files: Mapping[str, tuple[DataFile, ...]],
     options: WriteOptions,
+    unmarked: Collection[str] = (),
 ) -> WriteState:
     return plan_write(
         state,
@@ -194,6 +196,7 @@ def _plan(
         schema=columns_after(rows.schema, state, transaction.operation),
         cores=rows.cores,
         log_format=options.log_format,
+        unmarked=unmarked,
     )
 
 
@@ -345,6 +348,20 @@ def _aborted_on_failure(transaction: Transaction) -> Iterator[None]:
             f"next write takes away."
         )
         raise
+
+
+@contextmanager
+def _checked_again(state: TableState) -> Iterator[None]:
+    """A file that others made needless, and a clean deleted, since the timeline was read is no damage: begin again."""
+    try:
+        yield
+    except DamagedFileError as damaged:
+        if load_state(state.store).timeline.completed() == state.timeline.completed():
+            raise
+        raise CommitConflictError(
+            f"others have changed the table since this write began: {damaged.path} is gone. Nothing of it is visible. "
+            f"Run it again."
+        ) from damaged
 
 
 def _commit(transaction: Transaction, metadata: CommitMetadata) -> str:

@@ -43,7 +43,7 @@ def run_planned_restore(
     started_ms = clock.now_ms()
     write_inflight(store, properties, instant=restore.requested, action=Action.RESTORE)
     table = list_table(store, is_partitioned=bool(properties.partition_fields))
-    files = [file for group in table.values() for file in group]
+    files = [file for group in table.files.values() for file in group]
     for requested, action in plan.instants:
         timeline = load_timeline(store, properties)
         target = _target(store, timeline, requested, action, files_of_instant(files, requested))

@@ -375,7 +375,7 @@ def _files_to_delete(
         planned = {path_in_partition(p, name) for p, names in plan.files.items() for name in names}
     elif marked is None and target.state is State.INFLIGHT:
         table = list_table(store, is_partitioned=bool(properties.partition_fields))
-        marked = files_of_instant((file for files in table.values() for file in files), target.instant)
+        marked = files_of_instant((file for files in table.files.values() for file in files), target.instant)
     return tuple(sorted({*(marked or ()), *planned, *target.files}))
 
 

@@ -8,7 +8,7 @@ a task knows: no timeline, no session, no listing.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,7 +18,7 @@ from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import Index, PartitionBuckets, resolve_counts
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout import DataFile, FileSlice, slices_of
+from bucketlake.layout import DataFile, FileSlice, file_groups_of, slices_of
 from bucketlake.logfile import LogFormat
 from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
@@ -127,8 +127,12 @@ def plan_write(
     schema: pa.Schema,
     cores: int,
     log_format: LogFormat,
+    unmarked: Collection[str] = (),
 ) -> WriteState:
-    """Decide everything about a write but its rows. `files` are those of the partitions it may touch."""
+    """Decide everything about a write but its rows. `files` are those of the partitions it may touch.
+
+    Those that are `unmarked` get the file that says they are partitions.
+    """
     properties = state.properties
     groups = {} if operation.replaces else groups_of(state, index, files)
     if operation.replaces:
@@ -152,14 +156,14 @@ def plan_write(
         avro_schema=arrow_to_avro(with_meta_columns(schema), table=properties.name),
         groups=groups,
         # The root of a table without partitions is always listed, and is marked as a partition by its first file.
-        partitions=frozenset(partition for partition, group in files.items() if partition or group),
+        partitions=frozenset(name for name, group in files.items() if name or group) - frozenset(unmarked),
         tasks=tasks,
         places=places,
         log_format=log_format,
         allows_null_elements=_is_set(properties, NULL_ELEMENTS_ALLOWED),
         appends=non_blocking and operation is Operation.UPSERT,
         fixed_ids=non_blocking,
-        retired=frozenset(view_for(state, ()).replaced) if non_blocking else frozenset(),
+        retired=frozenset(state.view.replaced) if non_blocking else frozenset(),
         offspring={} if operation.replaces else offspring_of(state, index, instant=instant),
         is_virtual=_is_set(properties, VIRTUAL_LOGS),
         layout_version=index.version if isinstance(index, PartitionBuckets) else "",
@@ -254,5 +258,5 @@ def replaced_by(
 ) -> dict[str, tuple[str, ...]]:
     """Return the file groups that give way when `partitions` are replaced."""
     view = view_for(state, (file for group in files.values() for file in group))
-    visible = {p: slices_of(p, files.get(p, ()), view) for p in partitions}
-    return {p: tuple(s.file_id for s in slices) for p, slices in visible.items() if slices}
+    visible = {p: file_groups_of(p, files.get(p, ()), view) for p in partitions}
+    return {p: file_ids for p, file_ids in visible.items() if file_ids}

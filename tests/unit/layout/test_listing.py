@@ -30,7 +30,8 @@ def store_with(*paths: str) -> MemoryStore:
         ([f"p0/{MARK}.parquet"], ("p0",)),
         ([MARK, "a_1-0-0_1.parquet"], ("",)),
         ([MARK, f"p0/{MARK}"], ("", "p0")),
-        (["p0/a_1-0-0_1.parquet"], ()),  # a folder that no file calls a partition
+        (["p0/x.parquet", "p1/README"], ()),  # folders that no file calls a partition
+        (["a_1-0-0_1.parquet", f"p0/{MARK}"], ("p0",)),
         ([f"p0/{MARK}", f"p0/deeper/{MARK}"], ("p0",)),
         ([f".hoodie/metadata/files/{MARK}", f"p0/.hoodie/x/{MARK}", f"p0/y/{MARK}"], ("p0/y",)),
         ([f"dt=a%2Fb c/{MARK}"], ("dt=a%2Fb c",)),
@@ -39,16 +40,23 @@ def store_with(*paths: str) -> MemoryStore:
 def test_a_folder_is_a_partition_if_a_file_in_it_says_so(
     paths: list[str], partitions: tuple[str, ...]
 ) -> None:
-    assert tuple(list_table(store_with(*paths))) == partitions
+    assert tuple(list_table(store_with(*paths)).files) == partitions
 
 
 def test_a_table_without_partitions_is_its_root() -> None:
-    assert tuple(list_table(store_with("p0/" + MARK), is_partitioned=False)) == ("",)
+    assert tuple(list_table(store_with("p0/" + MARK), is_partitioned=False).files) == ("",)
+
+
+def test_a_folder_of_data_files_whose_mark_was_lost_is_a_partition_still() -> None:
+    store = store_with("p0/a_1-0-0_1.parquet", f"p0/deeper/{MARK}", "p1/.b_2.log.1_1-0-0", f"p2/{MARK}")
+    listed = list_table(store)
+    assert list(listed.files) == ["p0", "p0/deeper", "p1", "p2"]
+    assert listed.unmarked == {"p0", "p1"}
 
 
 def test_many_partitions_are_found() -> None:
     paths = [f"dt={day:03d}/hh={hour}/{MARK}" for day in range(100) for hour in range(3)]
-    assert len(tuple(list_table(store_with(*paths)))) == 300
+    assert len(list_table(store_with(*paths)).files) == 300
 
 
 def test_data_files_are_listed_and_others_passed_over() -> None:
@@ -86,7 +94,7 @@ def test_a_path_that_must_be_a_data_file_is_checked(path: str) -> None:
 
 def test_partitions_of_hudis_tables_are_found(golden_table: Callable[[str], Path]) -> None:
     def partitions(name: str) -> tuple[str, ...]:
-        return tuple(list_table(LocalStore(golden_table(name))))
+        return tuple(list_table(LocalStore(golden_table(name))).files)
 
     assert partitions("mor_v6") == ("p0", "p1")
     assert partitions("mor_nonpartitioned") == ("",)
