@@ -84,9 +84,9 @@ from bucketlake.services.rescale import (
 )
 from bucketlake.services.resize import ROUNDS_MAX, abort_resize, look_for_resize, resize_table
 from bucketlake.services.resize_plan import POLICIES, Resize, ResizeTrigger, SplitPolicy
-from bucketlake.spark import scan
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
+from bucketlake.timeline import InZone, Moment, in_process_zone
 from bucketlake.write import (
     BUCKETS_DEFAULT,
     NULL_ELEMENTS_ALLOWED,
@@ -126,9 +126,9 @@ class QueryArguments(TypedDict, total=False):
     filters: Iterable[RawFilter]
     meta_columns: bool
     read_optimized: bool
-    as_of: str | None
-    begin: str | None
-    end: str | None
+    as_of: Moment | None
+    begin: Moment | None
+    end: Moment | None
 
 
 class WriteArguments(TypedDict, total=False):
@@ -340,11 +340,18 @@ class Table:
         `columns` and `filters` are used to read less; `filters` are `(column, operator, value)` and mean *and*.
         `as_of` sees the table as it was; `begin` and `end` see what changed in (begin, end]; `read_optimized` reads
         base files only.
+
+        A moment is a `datetime`, a text such as `2026-06-18 12:00:00`, or an instant of 14 or 17 digits. A text has an
+        offset (`+02:00`, `Z`) or is in the session's zone, as in Spark; a time without a fraction is the end of its
+        second, as in Hudi. A `datetime` without a zone is in this process's, as in PySpark.
         """
-        return scan(spark, self.plan(**query))
+        return on_spark.read.scan(spark, self.plan(in_zone=on_spark.in_zone_of(spark), **query))
 
     def to_arrow(self, **query: Unpack[QueryArguments]) -> pa.Table:
-        """Read the table into memory, in this process: for small data. Takes what `read` takes."""
+        """Read the table into memory, in this process: for small data.
+
+        Takes what `read` takes; but there is no session, and a moment without an offset is in this process's zone.
+        """
         plan = self.plan(**query)
         return pa.Table.from_batches(read_all(plan), plan.context.schema)
 
@@ -354,7 +361,7 @@ class Table:
         *,
         partition: str | None = None,
         columns: Sequence[str] | None = None,
-        as_of: str | None = None,
+        as_of: Moment | None = None,
     ) -> pa.Table:
         """Fetch the rows with these keys, without a Spark job.
 
@@ -634,16 +641,16 @@ class Table:
         """How many buckets partitions have, and how that is changed."""
         return Buckets(self)
 
-    def query(self, **query: Unpack[QueryArguments]) -> Query:
+    def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
-        return make_query(load_state(self.store), **query)
+        return make_query(load_state(self.store), in_zone=in_zone, **query)
 
-    def plan(self, **query: Unpack[QueryArguments]) -> ReadPlan:
-        """Decide what a read would read."""
-        return self._planned(lambda state: self._plan(state, **query))
+    def plan(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> ReadPlan:
+        """Decide what a read would read. `in_zone` gives texts without an offset their zone: this process's."""
+        return self._planned(lambda state: self._plan(state, in_zone, **query))
 
-    def _plan(self, state: TableState, **query: Unpack[QueryArguments]) -> ReadPlan:
-        checked = make_query(state, **query)
+    def _plan(self, state: TableState, in_zone: InZone, **query: Unpack[QueryArguments]) -> ReadPlan:
+        checked = make_query(state, in_zone=in_zone, **query)
         index = self._index(state, checked)
         return self._checked(plan_read(state, checked, index), index)
 

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import EqualTo, StringContains
 from bucketlake import FilterError, Table
 from bucketlake.datasource.options import SourceOptions
 from bucketlake.datasource.reader import PushingReader
-from bucketlake.spark import split_by_reader
+from bucketlake.spark.read import split_by_reader
 
 pytestmark = pytest.mark.spark
 

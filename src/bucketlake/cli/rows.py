@@ -22,7 +22,13 @@ from bucketlake.cli.values import json_row, parse_filter, parse_key
 from bucketlake.read import read_all
 
 Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
-AsOf = Annotated[str | None, typer.Option("--as-of", help="See the table as of this instant or time.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        help="See the table as of this instant, or time; without an offset, in this machine's zone.",
+    ),
+]
 
 
 @app.command()
@@ -35,7 +41,10 @@ def read(
     ] = None,
     limit: Annotated[int, typer.Option(help="Rows to print at most; 0 for all.")] = 20,
     as_of: AsOf = None,
-    begin: Annotated[str | None, typer.Option(help="Only rows of commits completed after this time.")] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(help="Only rows of commits completed after this time, written like that of --as-of."),
+    ] = None,
     end: Annotated[str | None, typer.Option(help="And not after this one.")] = None,
     read_optimized: Annotated[bool, typer.Option("--read-optimized", help="Base files only.")] = False,
     meta: Annotated[bool, typer.Option("--meta", help="Show Hudi's meta columns too.")] = False,

@@ -4,13 +4,17 @@ Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `col
 `meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `buckets`, `hash_fields`,
 `partition_rules`.
 Both: `path`, and `storage.<name>`, which goes to the store.
+
+A moment (`as_of`, `begin`, `end`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data Source
+nothing of the session, so in which zone another text was meant cannot be known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NoReturn
 
 from bucketlake.errors import ConfigError
 from bucketlake.logfile import LogFormat
@@ -61,6 +65,7 @@ class SourceOptions:
                 "as_of": options.get("as_of"),
                 "begin": options.get("begin"),
                 "end": options.get("end"),
+                "in_zone": _refuse_without_zone,
                 "read_optimized": kind == "read_optimized",
                 "columns": _names(options, "columns"),
                 "meta_columns": _boolean(options, "meta_columns", default=True),
@@ -105,6 +110,14 @@ def _known(raw: Mapping[str, str], known: Collection[str], does: str) -> dict[st
     if "path" not in options:
         raise ConfigError('no path: spark.read.format("bucketlake").load("/path/of/the/table").')
     return options
+
+
+def _refuse_without_zone(clock: datetime) -> NoReturn:
+    raise ConfigError(
+        f'the time {clock} has no offset, and format("bucketlake") cannot see the zone of the session. Write '
+        f"{clock}Z, or the offset that is meant, or an instant of 14 or 17 digits; Table.read(spark, as_of=...) takes "
+        f"it as it is, in the session's zone."
+    )
 
 
 def _storage(options: Mapping[str, str]) -> dict[str, str] | None:

@@ -17,7 +17,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.read.filters import Filter, RawFilter, parse_filters
 from bucketlake.schema import with_meta_columns
 from bucketlake.state import TableState, table_schema
-from bucketlake.timeline import parse_instant_time
+from bucketlake.timeline import InZone, Moment, in_process_zone, parse_instant_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,15 @@ def make_query(
     filters: Iterable[RawFilter] = (),
     meta_columns: bool = True,
     read_optimized: bool = False,
-    as_of: str | None = None,
-    begin: str | None = None,
-    end: str | None = None,
+    as_of: Moment | None = None,
+    begin: Moment | None = None,
+    end: Moment | None = None,
+    in_zone: InZone = in_process_zone,
 ) -> Query:
-    """Check a request against the table, and say at once what cannot be answered."""
+    """Check a request against the table, and say at once what cannot be answered.
+
+    `in_zone` says in which zone a text without an offset is meant: this process's, unless there is a session.
+    """
     if as_of is not None and (begin is not None or end is not None):
         raise ConfigError(
             "as_of asks for one version and begin/end for the changes between two; give one or the other."
@@ -67,9 +71,11 @@ def make_query(
         raise ConfigError(
             "read_optimized leaves out the logs, an incremental read needs them; give one or the other."
         )
-    instant = None if as_of is None else parse_instant_time(as_of)
-    first = None if begin is None else parse_instant_time(begin)
-    last = None if end is None else parse_instant_time(end)
+    zone = state.properties.timeline_timezone
+    instant, first, last = (
+        None if moment is None else parse_instant_time(moment, zone, in_zone=in_zone)
+        for moment in (as_of, begin, end)
+    )
     if first is not None and last is not None and first > last:
         raise ConfigError(f"begin {begin!r} lies after end {end!r}.")
     data = table_schema(state, as_of=instant)

@@ -7,30 +7,30 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bucketlake.spark.ddl_parser import parse_ddl
-from bucketlake.spark.read import scan, split_by_reader
 from bucketlake.spark.settings import SPARK_SETTINGS
 from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
+from bucketlake.spark.zones import in_zone_of
 
 if TYPE_CHECKING:
-    from bucketlake.spark import files, local, plain_reads, services, write
+    from bucketlake.spark import files, local, plain_reads, read, services, write
 
 __all__ = [
     "SPARK_SETTINGS",
     "arrow_schema",
     "ddl",
     "files",
+    "in_zone_of",
     "local",
     "parse_ddl",
     "plain_reads",
-    "scan",
+    "read",
     "services",
     "settle_worker",
-    "split_by_reader",
     "write",
 ]
 
-_NEED_PYSPARK = frozenset({"files", "local", "plain_reads", "services", "write"})
+_NEED_PYSPARK = frozenset({"files", "local", "plain_reads", "read", "services", "write"})
 
 
 def __getattr__(name: str) -> ModuleType:

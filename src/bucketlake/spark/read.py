@@ -10,11 +10,13 @@ and a Spark Connect one do the same.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
 from bucketlake.basefile import read_footer
 from bucketlake.keygen import NO_VALUE
@@ -24,9 +26,6 @@ from bucketlake.schema import COMMIT_TIME_COLUMN, PARTITION_PATH_COLUMN
 from bucketlake.spark.types import ddl, quoted
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import LocalStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 TASK_BYTES = 64 * 1024 * 1024
 """How much a task reads: small enough to spread over cores, large enough to pay for a Python worker's start."""
@@ -118,7 +117,24 @@ _CONDITIONS: dict[Op, Callable[..., Column]] = {
 
 
 def _spark_condition(frame: DataFrame, condition: Filter) -> Column:
-    return _CONDITIONS[condition.op](frame[quoted(condition.column)], condition.value)
+    value = condition.value
+    meant = [_literal(item) for item in value] if isinstance(value, tuple) else _literal(value)
+    return _CONDITIONS[condition.op](frame[quoted(condition.column)], meant)
+
+
+def _literal(value: object) -> object:
+    """Return a value as Spark is to take it: days and times as text that is cast, which means the same everywhere.
+
+    PySpark would make Java objects of them: a time without a zone becomes a moment in this process's zone, which is
+    then compared in the session's, and days before 1582 are counted by another calendar.
+    """
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            return F.lit(value.isoformat(" ")).cast("timestamp_ntz")
+        return F.lit(value.astimezone(datetime.UTC).isoformat(" ")).cast("timestamp")
+    if isinstance(value, datetime.date):
+        return F.lit(value.isoformat()).cast("date")
+    return value
 
 
 def split_by_reader(plan: ReadPlan) -> tuple[tuple[FileSlice, ...], tuple[FileSlice, ...]]:

@@ -3,14 +3,15 @@
 Instant times are compared as text. Nothing that reads a table converts one:
 which zone they were written in (`hoodie.table.timeline.timezone`) is then
 of no concern. Conversions are for writers, who need the present, and for
-people, who type dates.
+people, who ask for a moment in a zone of their own.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from threading import Lock
 
@@ -24,36 +25,95 @@ _SECONDS_FORMAT = "%Y%m%d%H%M%S"
 _END_OF_SECOND = "999"
 
 
-def parse_instant_time(text: str) -> str:
-    """Turn what a person types into an instant time of 17 digits, as Hudi's time travel reads it.
+Moment = str | datetime
+"""A moment as a caller names it; `parse_instant_time` says how it is read."""
 
-    A date is its first moment; a time without milliseconds is the end of its second. All zeros, the beginning
-    of time in Hudi's options, stay so.
+InZone = Callable[[datetime], datetime]
+"""Gives a time that has no zone the one that is meant where it was typed."""
 
-    >>> parse_instant_time("2024-01-02")
-    '20240102000000000'
-    >>> parse_instant_time("2024-01-02T03:04:05")
-    '20240102030405999'
-    >>> parse_instant_time("2024-01-02 03:04:05.6")
-    '20240102030405600'
+
+def in_process_zone(clock: datetime) -> datetime:
+    """Return the moment at which clocks of this process's zone show a time.
+
+    Python's `astimezone` goes back where a clock leaves an hour out; this goes on, as Java does.
     """
-    stripped = text.strip()
-    if stripped.isascii() and stripped.isdigit():
-        if set(stripped) == {"0"}:
-            return "0" * INSTANT_DIGITS
-        if len(stripped) == _SECONDS_DIGITS:
-            stripped += _END_OF_SECOND
-        if len(stripped) == INSTANT_DIGITS and _datetime_of(stripped) is not None:
-            return stripped
-        raise _not_a_time(text)
+    seconds = clock.replace(microsecond=0).timestamp()
+    return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=clock.microsecond)
+
+
+_OFFSET = re.compile(r"(.*:.*\d) ?(?:Z|([+-])(\d{2})(?::?([0-5]\d))?)", re.ASCII)
+_FINER_THAN_MICROSECONDS = re.compile(r"(\.\d{6})\d+$", re.ASCII)
+_OFFSET_HOURS_MAX = 18
+
+
+def parse_instant_time(
+    moment: Moment, timeline: TimelineTimezone, *, in_zone: InZone = in_process_zone
+) -> str:
+    """Turn what a caller names into an instant time of 17 digits, in the zone of a timeline.
+
+    Digits are an instant, and stand as they are; all zeros are the beginning of time, as in Hudi's options. A text is
+    a moment at its offset, or else where `in_zone` says: a date is its first moment and, as in Hudi's time travel, a
+    time without a fraction the end of its second. A `datetime` is exact; without a zone it is this process's, as it is
+    to PySpark. Of an hour that comes twice the first is meant, unless `fold` says otherwise; a time that the clock
+    leaves out is as long after the hour before as it says.
+
+    >>> parse_instant_time("2024-01-02T03:04:05+02:00", TimelineTimezone.UTC)
+    '20240102010405999'
+    >>> parse_instant_time(datetime(2024, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC), TimelineTimezone.UTC)
+    '20240102030405678'
+    >>> parse_instant_time("20240102030405678", TimelineTimezone.UTC)
+    '20240102030405678'
+    """
+    if isinstance(moment, datetime):
+        return _in_timeline(moment, in_process_zone, timeline)
+    if not isinstance(moment, str):
+        raise _not_a_time(moment)
+    text = moment.strip()
+    if text.isascii() and text.isdigit():
+        return _instant_of_digits(text, moment)
+    offset = _OFFSET.fullmatch(text)
+    face = _FINER_THAN_MICROSECONDS.sub(r"\1", offset[1] if offset else text).replace("T", " ", 1)
     for pattern in ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f"):
         try:
-            moment = datetime.strptime(stripped.replace("T", " ", 1), pattern)
+            clock = datetime.strptime(face, pattern)
         except ValueError:
             continue
-        seconds = moment.strftime(_SECONDS_FORMAT).rjust(_SECONDS_DIGITS, "0")
-        return seconds + (_END_OF_SECOND if pattern.endswith("%S") else f"{moment.microsecond // 1000:03d}")
-    raise _not_a_time(text)
+        if offset:
+            clock = clock.replace(tzinfo=_zone_of(offset, moment))
+        instant = _in_timeline(clock, in_zone, timeline)
+        return instant[:_SECONDS_DIGITS] + _END_OF_SECOND if pattern.endswith("%S") else instant
+    raise _not_a_time(moment)
+
+
+def _instant_of_digits(digits: str, given: str) -> str:
+    if set(digits) == {"0"}:
+        return "0" * INSTANT_DIGITS
+    if len(digits) == _SECONDS_DIGITS:
+        digits += _END_OF_SECOND
+    if len(digits) == INSTANT_DIGITS and _datetime_of(digits) is not None:
+        return digits
+    raise _not_a_time(given)
+
+
+def _zone_of(offset: re.Match[str], given: str) -> timezone:
+    _, sign, hours, minutes = offset.groups()
+    if sign is None:
+        return UTC
+    if int(hours) > _OFFSET_HOURS_MAX:
+        raise _not_a_time(given)
+    return timezone((-1 if sign == "-" else 1) * timedelta(hours=int(hours), minutes=int(minutes or 0)))
+
+
+def _in_timeline(clock: datetime, in_zone: InZone, timeline: TimelineTimezone) -> str:
+    try:
+        placed = clock if clock.utcoffset() is not None else in_zone(clock)
+        return _render(placed.astimezone(UTC if timeline is TimelineTimezone.UTC else None))
+    except (
+        OverflowError,
+        OSError,
+        ValueError,
+    ):  # the first or the last day of the calendar: before or after all else
+        return _render(clock)
 
 
 def instant_time_of(moment_ms: int, timezone: TimelineTimezone) -> str:
@@ -168,8 +228,8 @@ def _render(moment: datetime) -> str:
     return f"{digits}{moment.microsecond // 1000:03d}"
 
 
-def _not_a_time(text: str) -> ConfigError:
+def _not_a_time(given: object) -> ConfigError:
     return ConfigError(
-        f"{text!r} is not a time. Write 2024-01-02, 2024-01-02 03:04:05, 2024-01-02 03:04:05.678, "
-        f"or an instant of 14 or 17 digits."
+        f"{given!r} is not a time. Write 2024-01-02, 2024-01-02 03:04:05, 2024-01-02 03:04:05.678, these two with an "
+        f"offset (+01:00) or Z if you like, an instant of 14 or 17 digits, or give a datetime."
     )

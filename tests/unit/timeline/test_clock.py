@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,10 @@ from bucketlake.timeline import Clock, instant_time_of, parse_instant_time, shif
 
 # 2024-01-02 03:04:05.678 UTC
 MOMENT_MS = 1_704_164_645_678
+
+
+def _in_utc(clock: datetime) -> datetime:
+    return clock.replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +33,17 @@ MOMENT_MS = 1_704_164_645_678
         ("20240102030405", "20240102030405999"),
         ("000", "00000000000000000"),
         ("00000000000000000", "00000000000000000"),
+        ("2024-01-02 03:04:05Z", "20240102030405999"),
+        ("2024-01-02T03:04:05.678901234+05:30", "20240101213405678"),
+        ("2024-01-02 03:04:05.6 -0100", "20240102040405600"),
+        ("2024-01-02T03:04:05-01", "20240102040405999"),
+        ("9999-12-31 23:59:59-01:00", "99991231235959999"),
+        (datetime(2024, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC), "20240102030405678"),
+        (datetime(2024, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2))), "20240102010405000"),
     ],
 )
-def test_what_people_type_becomes_an_instant(text: str, instant: str) -> None:
-    assert parse_instant_time(text) == instant
+def test_what_people_type_becomes_an_instant(text: str | datetime, instant: str) -> None:
+    assert parse_instant_time(text, TimelineTimezone.UTC, in_zone=_in_utc) == instant
 
 
 @pytest.mark.parametrize(
@@ -44,11 +57,15 @@ def test_what_people_type_becomes_an_instant(text: str, instant: str) -> None:
         "20241301000000000",
         "2024010203040567",
         "-1",
+        "2024-01-02Z",
+        "2024-01-02 03:04:05+25:00",
+        "2024-01-02 03:04:05 Europe/Berlin",
+        1704164645,
     ],
 )
-def test_what_is_no_time_is_refused_with_what_would_be(text: str) -> None:
+def test_what_is_no_time_is_refused_with_what_would_be(text: Any) -> None:
     with pytest.raises(ConfigError, match=r"is not a time\. Write 2024-01-02"):
-        parse_instant_time(text)
+        parse_instant_time(text, TimelineTimezone.UTC)
 
 
 def test_a_moment_is_written_in_the_tables_zone() -> None:

@@ -94,7 +94,7 @@ def test_the_action_is_that_of_the_operation(table_type: str, operation: Operati
 
 def test_times_are_later_than_everything_on_the_timeline_whatever_the_clock_says() -> None:
     store = new_table()
-    future = parse_instant_time("2091-01-01")
+    future = parse_instant_time("2091-01-01", TimelineTimezone.UTC)
     write_requested(store, load_properties(store), instant=future, action=Action.COMPACTION)
     store.put(f".hoodie/timeline/{future}_{shift_instant(future, 5)}.clean", b"")
     store.delete(f".hoodie/timeline/{future}.compaction.requested")
