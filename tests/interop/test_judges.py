@@ -224,3 +224,14 @@ def test_a_description_builds_the_same_rows_again(hudi: HudiJvm, tmp_path: Path)
 def _properties(path: Path) -> dict[str, str]:
     lines = (path / ".hoodie" / "hoodie.properties").read_text(encoding="latin-1").splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def test_hudi_takes_rows_whose_keys_are_spelled_alike_for_one(hudi: HudiJvm, tmp_path: Path) -> None:
+    """Which is why we refuse them."""
+    keys = [("1,b:2", "3"), ("1", "2,b:3"), ("__null__", "q"), (None, "q"), ("x", ""), ("x", "__empty__")]
+    rows = [{"a": a, "b": b, "dt": "p", "ts": 1} for a, b in keys]
+    rows += [{"a": "y", "b": "z", "dt": dt, "ts": 1} for dt in ("__HIVE_DEFAULT_PARTITION__", None)]
+    schema = pa.schema([("a", pa.string()), ("b", pa.string()), ("dt", pa.string()), ("ts", pa.int64())])
+    hudi.write(tmp_path, pa.Table.from_pylist(rows, schema), options_for("alike", key="a,b"))
+    held = hudi.read(tmp_path).column("_hoodie_record_key").to_pylist()
+    assert sorted(held) == ["a:1,b:2,b:3", "a:__null__,b:q", "a:x,b:__empty__", "a:y,b:z"]

@@ -185,7 +185,19 @@ ODD_NAMES = (
     "'\"\\%41",
     "long" * 80,
 )
-ODD_PARTITIONS = ("c d", " ", "é", "日本", "\N{WATER WAVE}", "100%", "_a", "{b,c}", "*", "[d]?", NO_VALUE)
+ODD_PARTITIONS = (
+    "c d",
+    " ",
+    "é",
+    "日本",
+    "\N{WATER WAVE}",
+    "100%",
+    "_a",
+    "{b,c}",
+    "*",
+    "[d]?",
+    NO_VALUE.lower(),
+)
 ODD_WHEN_ENCODED = ("a/b", "e=1", "f:g", "%41", "h\\i", "\n", "/", "#?*[]")
 
 TIED = 8
@@ -653,10 +665,12 @@ class Player:
                 # Where it is all that is left of a key it may not be empty, and `name` never is.
                 words: list[str | None] = [None, "", "s", "é", "x,y"]
                 return rng.choice(
-                    words if name in self.history.unhashed_columns else [*words, "t:u", "__null__"]
+                    words if name in self.history.unhashed_columns else [*words, "t:u", "__null"]
                 )
             case _:
                 names = [n for n in ODD_NAMES if ":" not in n or name not in self.history.unhashed_columns]
+                if len(self.history.key_columns) > 1:  # where the words for nothing are refused
+                    names = [n.removesuffix("__") for n in names]
                 return names[number] if number < len(names) else f"name-{number}"
 
     def _partition_value(self, rng: random.Random, name: str) -> Any:

@@ -23,6 +23,7 @@ from bucketlake import (
     UnsupportedError,
     create_table,
 )
+from bucketlake.keygen import KeyGenerator
 from bucketlake.write import ArrowRows, GroupWritten, KeySum, Operation, WriteState, job, run_write
 from judges.files import unchanged
 from judges.hudi_rs import read_snapshot
@@ -39,6 +40,7 @@ SCHEMA = pa.schema(
     ]
 )
 GOOD = {"id": "a", "dt": "2026-06-18", "ts": 1, "amount": None, "n": 1}
+GOOD_KEY = {"id": GOOD["id"], "dt": GOOD["dt"]}
 OPERATIONS = ["upsert", "bulk_insert", "overwrite", "delete"]
 
 
@@ -95,6 +97,59 @@ def test_a_key_of_several_columns_needs_one_of_them(empty: Callable[..., Table])
     ]
     with unchanged(table.store), pytest.raises(ConfigError, match="'id', 'n' is null or empty"):
         table.upsert(rows({}, {"id": None, "n": None}))
+
+
+ALIKE = [
+    {"id": "1,dt:2", "dt": "3"},
+    {"dt": "2,dt:3"},
+    {"id": "__null__"},
+    {"id": "__empty__"},
+    {"dt": "__null__"},
+]
+
+
+@pytest.mark.parametrize("odd", ALIKE, ids=str)
+def test_values_whose_key_others_have_too_are_refused(
+    empty: Callable[..., Table], odd: dict[str, Any]
+) -> None:
+    table = empty(key=["id", "dt"], partition=[])
+    table.upsert(rows({"id": "Doe, J: x", "dt": ",d:"}, {"id": ",dt:2"}, {"id": None}, {"id": ""}))
+    for operation in ("upsert", "bulk_insert", "overwrite"):
+        with (
+            unchanged(table.store),
+            pytest.raises(ConfigError, match="is that of several rows of values") as refused,
+        ):
+            getattr(table, operation)(rows({}, odd))
+        assert all(f"{name} = {value!r}" in str(refused.value) for name, value in odd.items())
+    single = empty(partition=[])
+    single.upsert(rows(odd, {"id": "z"}))
+    assert single.to_arrow().num_rows == 2
+
+
+def test_a_row_whose_key_others_have_too_is_read_and_deleted(
+    empty: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hudi may have written it."""
+    table = empty(key=["id", "dt"], partition=[])
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyGenerator, "check_spelling", lambda *_: None)
+        table.upsert(rows({}, *ALIKE))
+    held = table.to_arrow().num_rows
+    for odd in ALIKE[1:]:
+        assert table.get(GOOD_KEY | odd).num_rows == 1
+    table.delete([GOOD_KEY | ALIKE[1]])
+    table.delete(rows({"id": "__empty__"}))
+    assert table.to_arrow().num_rows == held - 2
+
+
+@pytest.mark.parametrize("operation", ["upsert", "bulk_insert", "overwrite"])
+def test_the_word_for_a_null_partition_is_no_value_of_it(table: Table, operation: str) -> None:
+    with (
+        unchanged(table.store),
+        pytest.raises(ConfigError, match=r"the word for null in them.* found id = 'z', dt"),
+    ):
+        getattr(table, operation)(rows({}, {"id": "z", "dt": "__HIVE_DEFAULT_PARTITION__"}))
+    table.delete(rows({"dt": "__HIVE_DEFAULT_PARTITION__"}))
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,9 @@ import pyarrow.compute as pc
 from bucketlake.config import KeyGeneratorType, TableProperties, TimestampKeyConfig
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.keygen.paths import NO_VALUE, escape, unescape
-from bucketlake.keygen.text import is_certain, text_of, texts_of
+from bucketlake.keygen.spelling import EMPTY_PIECE, NULL_PIECE, find_ambiguous
+from bucketlake.keygen.text import is_certain, never_holds_a_comma, text_of, texts_of
 from bucketlake.keygen.timestamps import TimestampPaths
-
-NULL_PIECE = "__null__"
-EMPTY_PIECE = "__empty__"
-"""How a null and an empty text stand in a record key of several fields."""
 
 _FOLDER_BYTES_MAX = 255
 """What file systems take for one name."""
@@ -154,6 +151,45 @@ class KeyGenerator:
             pieces.append(f"{',' if number else ''}{field}:")
             pieces.append(pc.if_else(pc.equal(column, ""), EMPTY_PIECE, column).fill_null(NULL_PIECE))
         return pc.binary_join_element_wise(*pieces, "")
+
+    def check_spelling(self, table: Any) -> None:
+        """Refuse rows whose record key, or partition path, is that of other values too: the two would be one row.
+
+        Only who writes rows asks. A table may hold such a row, which is found, read and deleted by its key.
+        """
+        texts = {
+            name: self._spelled(name, table)
+            for name in (
+                *self.record_key_fields,
+                *(f.name for f in self.partition_fields if not f.is_timestamp),
+            )
+        }
+        row = find_ambiguous(self.record_key_fields, [texts[name] for name in self.record_key_fields])
+        if row is not None:
+            raise ConfigError(
+                f"the record key {self.record_keys(table.slice(row, 1))[0].as_py()!r} is that of several rows of "
+                f"values, which Hudi takes for one record; found {self._shown(table, row)}. A text in a key of several "
+                f"columns cannot be {NULL_PIECE!r} or {EMPTY_PIECE!r}, nor hold ',column:' with the name of its own or "
+                f"of the next column. Change the value, or make a table whose key is one column."
+            )
+        for field in self.partition_fields:
+            column = texts.get(field.name)
+            row = -1 if column is None else pc.index(column, NO_VALUE).as_py()
+            if row >= 0:
+                raise ConfigError(
+                    f"column {field.name!r} makes partition paths and holds {NO_VALUE!r}, the word for null in them: "
+                    f"it would read as null, and its rows be taken for those of null; found {self._shown(table, row)}. "
+                    f"Write null, or another text."
+                )
+
+    def _spelled(self, field: str, table: Any) -> Any | None:
+        """Return the texts of a column, None if its type is not text."""
+        column = _column(table, field)
+        return None if never_holds_a_comma(column.type) else texts_of(column, field=field)
+
+    def _shown(self, table: Any, row: int) -> str:
+        names = dict.fromkeys((*self.record_key_fields, *(field.name for field in self.partition_fields)))
+        return ", ".join(f"{name} = {_column(table, name)[row].as_py()!r}" for name in names)
 
     def partition_path_of(self, values: Mapping[str, object]) -> str:
         """Return the partition path of one row, without a leading slash; empty for a table without

@@ -53,6 +53,8 @@ def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
     """Find out where rows belong. ConfigError for a row that can have no key, or no place."""
     _check_required(rows, state)
     _check_unhashed(rows, state)
+    if state.operation is not Operation.DELETE:
+        state.keys.check_spelling(rows)
     record_keys = state.keys.record_keys(rows)
     paths = state.keys.encoded_partition_paths(rows)
     tags = Tags(np.empty(len(rows), np.int64), key_hashes(record_keys), np.zeros(len(rows), np.int16), {})
