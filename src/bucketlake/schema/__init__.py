@@ -16,6 +16,7 @@ from bucketlake.schema.meta import (
     with_constants,
     with_meta_columns,
 )
+from bucketlake.schema.names import RESERVED, check_names
 from bucketlake.schema.nulls import find_null_element
 
 __all__ = [
@@ -24,11 +25,13 @@ __all__ = [
     "META_COLUMNS",
     "PARTITION_PATH_COLUMN",
     "RECORD_KEY_COLUMN",
+    "RESERVED",
     "AvroKind",
     "AvroNode",
     "align",
     "arrow_to_avro",
     "avro_to_arrow",
+    "check_names",
     "evolve",
     "find_null_element",
     "fit_rows",

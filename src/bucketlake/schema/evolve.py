@@ -28,6 +28,7 @@ from pyarrow import types
 from bucketlake.errors import CorruptTableError, SchemaError
 from bucketlake.schema.align import align
 from bucketlake.schema.avro_writer import storable
+from bucketlake.schema.names import RESERVED, check_names
 from bucketlake.schema.nulls import find_null
 
 Batch = TypeVar("Batch", pa.RecordBatch, pa.Table)
@@ -79,19 +80,11 @@ def _evolved_fields(
         if field.name not in arriving:
             raise _missing(column, field, arriving)
         evolved.append(field.with_type(_evolved(field.type, arriving[field.name].type, column, fixed)))
-    lower = {name.lower(): name for name in known}
-    for name, field in arriving.items():
-        if name in known:
-            continue
-        if name.lower() in lower:
-            raise SchemaError(
-                f"the rows to write have a column {parent + name!r}, and the table {parent + lower[name.lower()]!r}, "
-                f"which differs in case only. Spark takes the two for one; rename the new column."
-            )
-        lower[name.lower()] = name
-        # It is null in all rows there are, whatever the frame says of it.
-        evolved.append(field.with_nullable(True))
-    return evolved
+    new = [field for name, field in arriving.items() if name not in known]
+    reserved = {} if parent else RESERVED
+    check_names(new, parent=parent, taken={**reserved, **{name.lower(): name for name in known}})
+    # They are null in all rows there are, whatever the frame says of them.
+    return [*evolved, *(field.with_nullable(True) for field in new)]
 
 
 def _missing(column: str, field: pa.Field, arriving: Collection[str]) -> SchemaError:

@@ -40,7 +40,7 @@ from bucketlake.index import (
 )
 from bucketlake.keygen import is_certain
 from bucketlake.layout.names import TIMELINE_KEEPER
-from bucketlake.schema import META_COLUMNS, arrow_to_avro, storable
+from bucketlake.schema import RESERVED, arrow_to_avro, check_names, storable
 from bucketlake.storage import Store
 from bucketlake.write.fingerprint import fingerprint, key_encoding
 from bucketlake.write.locks import table_lock
@@ -260,12 +260,13 @@ def _check(spec: TableSpec) -> None:
 def _check_columns(schema: pa.Schema) -> None:
     if not len(schema):
         raise ConfigError("the table has no columns. Give a schema with the key columns at least.")
-    reserved = [name for name in schema.names if name in (*META_COLUMNS, "_hoodie_operation")]
+    reserved = [name for name in schema.names if name.lower() in RESERVED]
     if reserved:
         raise ConfigError(
             f"column {reserved[0]!r} is one of Hudi's meta columns, which every table gets by itself. Drop it."
         )
     storable(schema)
+    check_names(schema)
 
 
 def _check_names(role: str, names: Sequence[str]) -> None:

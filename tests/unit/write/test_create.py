@@ -134,6 +134,19 @@ def test_every_choice_of_the_spec_is_kept() -> None:
         ({"schema": pa.schema([])}, "no columns"),
         ({"schema": pa.schema([("id", pa.int64()), ("a b", pa.string())])}, "column 'a b'"),
         ({"schema": pa.schema([("id", pa.int64()), ("_hoodie_file_name", pa.string())])}, "meta columns"),
+        ({"schema": pa.schema([("id", pa.int64()), ("_Hoodie_File_Name", pa.string())])}, "meta columns"),
+        (
+            {"schema": pa.schema([("id", pa.int64()), ("ID", pa.int64())])},
+            "'ID' differs from 'id' in case only",
+        ),
+        (
+            {
+                "schema": pa.schema(
+                    [("id", pa.int64()), ("a", pa.list_(pa.struct([("x", pa.int8()), ("X", pa.int8())])))]
+                )
+            },
+            "'a.element.X' differs from 'a.element.x' in case only",
+        ),
         ({"key": ()}, "needs a record key"),
         ({"key": ("nope",)}, "key column 'nope'"),
         ({"key": ("address.street",)}, r"key column 'address\.street'"),
