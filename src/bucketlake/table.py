@@ -98,6 +98,7 @@ from bucketlake.write import (
     adopt,
     create,
     key_columns,
+    name_for_path,
     run_delete_partitions,
     run_write,
 )
@@ -230,11 +231,11 @@ def create_table(
     and merges the small ones while writers and readers go on. Rows for a bucket that is being resized are written twice
     then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
     missing rows. In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at
-    the same time may both commit: none needs to be run again.
+    the same time may both commit: none needs to be run again. Without a `name`, a table is named after its folder.
     """
     store = open_store(fspath(path), storage_options)
     spec = TableSpec(
-        name=name or fspath(path).rstrip("/").rpartition("/")[2],
+        name=name or name_for_path(fspath(path)),
         schema=_columns_of(schema, spark),
         key=_names(key),
         partition=_names(partition),

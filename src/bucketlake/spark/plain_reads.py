@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake.errors import BucketlakeError
 from bucketlake.spark.files import Files, Footer, files_of_footers, read_footer
-from bucketlake.spark.types import arrow_schema
+from bucketlake.spark.types import arrow_schema, escaped_for_glob, path_for_spark
 from bucketlake.storage import LocalStore
 
 _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
@@ -128,10 +128,10 @@ def _only_reads(frame: DataFrame, paths: Sequence[Path]) -> bool:
 
 def _spellings(path: Path) -> Iterator[str]:
     """Yield a path as a user may have written it: to `sameSemantics` that is a part of what it means."""
-    yield str(path)
+    yield escaped_for_glob(str(path))
     if path.is_relative_to(Path.cwd()):
-        yield str(path.relative_to(Path.cwd()))
-    yield f"file://{path}"
+        yield escaped_for_glob(str(path.relative_to(Path.cwd())))
+    yield path_for_spark(path)
 
 
 def _is_all_there_is(paths: Sequence[Path]) -> bool:

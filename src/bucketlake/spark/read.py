@@ -23,14 +23,12 @@ from bucketlake.keygen import NO_VALUE
 from bucketlake.layout import FileSlice
 from bucketlake.read import Filter, Op, ReadContext, ReadPlan, pack_slices, read_slice, values_of_path
 from bucketlake.schema import COMMIT_TIME_COLUMN, PARTITION_PATH_COLUMN
-from bucketlake.spark.types import ddl, quoted
+from bucketlake.spark.types import ddl, escaped_for_glob, path_for_spark, quoted
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import LocalStore
 
 TASK_BYTES = 64 * 1024 * 1024
 """How much a task reads: small enough to spread over cores, large enough to pay for a Python worker's start."""
-
-_GLOB_CHARACTERS = frozenset("{}[]*?\\")
 
 
 def scan(session: SparkSession, plan: ReadPlan) -> DataFrame:
@@ -68,7 +66,7 @@ _LOSE_NOTHING = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 def _read_plain(session: SparkSession, slices: tuple[FileSlice, ...], context: ReadContext) -> DataFrame:
     store = context.store
     assert isinstance(store, LocalStore)
-    paths = [f"file://{store.local_path(s.base_file.path)}" for s in slices if s.base_file is not None]
+    paths = [path_for_spark(store.local_path(s.base_file.path)) for s in slices if s.base_file is not None]
     reader = session.read.schema(ddl(_plain_schema(context))).options(**_LOSE_NOTHING)
     frame = reader.parquet(*paths)
     frame = frame.selectExpr(*(_from_path(name, context) or quoted(name) for name in frame.columns))
@@ -159,18 +157,30 @@ def split_by_reader(plan: ReadPlan) -> tuple[tuple[FileSlice, ...], tuple[FileSl
             footer = read_footer(context.store, base.path)
             plain_instants[base.instant] = _spark_reads_as(footer.arrow_schema, wanted)
         (plain if plain_instants[base.instant] else merged).append(file_slice)
+    if len(plain) == 1 and _looks_like_a_pattern(plain[0].partition, context.store):
+        # Spark would look for a path that is alone as it is spelled too, and log at length that it is not there.
+        return (), plan.slices
     return tuple(plain), tuple(merged)
 
 
 def _spark_reads_path(partition: str, context: ReadContext) -> bool:
-    """Say whether Spark takes the path for a file's and not for a pattern, and reads its columns as we do."""
-    if not _GLOB_CHARACTERS.isdisjoint(partition):
+    """Say whether Spark finds files under a path, and reads its columns as we do."""
+    assert isinstance(context.store, LocalStore)
+    path = f"{context.store.root}/{partition}"
+    if (
+        ":" in path and escaped_for_glob(path) != path
+    ):  # which Hadoop takes for a URI when it looks for a pattern
         return False
     if context.keys.url_encode and "%" in partition:
         return False
     return not context.path_columns or (
         values_of_path(partition, context.path_columns, context.keys, context.table_schema) is not None
     )
+
+
+def _looks_like_a_pattern(partition: str, store: LocalStore) -> bool:
+    path = f"{store.root}/{partition}"
+    return escaped_for_glob(path) != path
 
 
 def _spark_reads_as(stored: pa.Schema, wanted: pa.Schema) -> bool:

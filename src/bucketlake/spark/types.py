@@ -6,7 +6,9 @@ Connect take, and tells its own as JSON; so nothing here needs a session.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +29,22 @@ def quoted(name: str) -> str:
     """Quote a column name, so that dots and spaces in it mean nothing."""
     return "`" + name.replace("`", "``") + "`"
 
+
+def path_for_spark(path: Path) -> str:
+    """Spell a local path for Spark's readers, which take some characters for a pattern.
+
+    >>> path_for_spark(Path("/data/2024 [old]"))
+    'file:///data/2024 \\\\[old\\\\]'
+    """
+    return f"file://{escaped_for_glob(str(path))}"
+
+
+def escaped_for_glob(path: str) -> str:
+    """Spell a path so that Hadoop takes every character for itself."""
+    return _GLOB_CHARACTERS.sub(r"\\\g<0>", path)
+
+
+_GLOB_CHARACTERS = re.compile(r"[{}\[\]*?\\]")
 
 PLAIN = {
     pa.bool_(): "BOOLEAN",

@@ -10,7 +10,7 @@ from bucketlake.write.append import (
     complete_append,
 )
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received_sum
-from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create
+from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create, name_for_path
 from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
 from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, Operation, WriteState, plan_write
 from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code
@@ -41,6 +41,7 @@ __all__ = [
     "complete_append",
     "create",
     "key_columns",
+    "name_for_path",
     "plan_write",
     "received_sum",
     "run_delete_partitions",

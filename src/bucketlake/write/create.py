@@ -47,7 +47,15 @@ from bucketlake.write.locks import table_lock
 from bucketlake.write.resizes import VIRTUAL_LOGS
 from bucketlake.write.state import NON_BLOCKING
 
-__all__ = ["BUCKETS_DEFAULT", "BUCKETS_MAX", "TableSpec", "create", "key_generator_of", "properties_of"]
+__all__ = [
+    "BUCKETS_DEFAULT",
+    "BUCKETS_MAX",
+    "TableSpec",
+    "create",
+    "key_generator_of",
+    "name_for_path",
+    "properties_of",
+]
 
 BUCKETS_DEFAULT = 4
 
@@ -196,6 +204,16 @@ def key_generator_of(key: Sequence[str], partition: Sequence[str]) -> KeyGenerat
     if len(partition) == 1 and len(key) == 1:
         return KeyGeneratorType.SIMPLE
     return KeyGeneratorType.COMPLEX
+
+
+def name_for_path(path: str) -> str:
+    """Return the name of a table that has none but its folder's, in which a name's characters need not be.
+
+    >>> name_for_path("/data/orders/"), name_for_path("/data/.orders [2024]")
+    ('orders', '_orders__2024_')
+    """
+    folder = path.rstrip("/").rpartition("/")[2]
+    return re.sub(r"^[.-]|[^A-Za-z0-9_.-]", "_", folder)
 
 
 def _check(spec: TableSpec) -> None:
