@@ -161,13 +161,16 @@ def test_moments_are_named_in_the_zone_of_the_session_or_with_one_of_their_own(
     hour = timedelta(hours=1)
     source = session.read.format("bucketlake")
     path = str(tmp_path / "t")
+    query = f"SELECT t.id FROM bucketlake.`{path}`"
     frames = [
+        *(bucketlake.sql(session, f"{query} TIMESTAMP AS OF '{text}' t") for text in (there, in_tokyo)),
+        bucketlake.sql(session, f"{query} VERSION AS OF {first} AS t WHERE id >= 0"),
         *(table.read(session, as_of=moment) for moment in (*anywhere, str(there))),
         *(source.option("as_of", text).load(path) for text in (f"{then.replace(tzinfo=None)}Z", first)),
         table.read(session, begin=then - hour, end=str(there + hour)),
         table.read(session, begin=str(there + hour)),
     ]
-    assert _collected(frames) == [[0]] * 8 + [[0, 1, 2], []]
+    assert _collected(frames) == [[0]] * 11 + [[0, 1, 2], []]
 
     with pytest.raises(Exception, match="has no offset, and format"):
         source.option("as_of", str(there)).load(path)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any, assert_never
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
@@ -86,8 +87,8 @@ def _open(catalog: Catalog, table: TableName) -> Table:
 def _frame(spark: SparkSession, catalog: Catalog, sources: Sources) -> DataFrame:
     """Return the frame of a query over tables of ours, Spark's, or both."""
     frames: dict[str, Any] = {
-        f"t{number}": _read(spark, _open(catalog, table), sources)
-        for number, table in enumerate(sources.tables)
+        f"t{number}": _read(spark, _open(catalog, wanted.table), sources, wanted.as_of)
+        for number, wanted in enumerate(sources.tables)
     }
     try:
         # Without frames Spark does not take braces for fields, and the query goes as it is.
@@ -99,15 +100,17 @@ def _frame(spark: SparkSession, catalog: Catalog, sources: Sources) -> DataFrame
         raise catalog.unknown(name.replace("`", "")) from error
 
 
-def _read(spark: SparkSession, table: Table, sources: Sources) -> DataFrame:
+def _read(spark: SparkSession, table: Table, sources: Sources, as_of: str | None) -> DataFrame:
     """Read of a table what the query may want. Spark applies all its conditions again; these make it read less."""
     names = sources.columns
-    schema = table.schema
+    everything = table.query(as_of=as_of, in_zone=on_spark.in_zone_of(spark)).table_schema
+    schema = pa.schema([field for field in everything if field.name not in META_COLUMNS])
     columns = columns_for(names, schema)
     named = set(names or ())
     if meta := [name for name in META_COLUMNS if name in named]:
         columns = [*meta, *(columns or schema.names)]
-    return table.read(spark, columns=columns or schema.names, filters=filters_for(sources.conditions, schema))
+    filters = filters_for(sources.conditions, schema)
+    return table.read(spark, columns=columns or schema.names, filters=filters, as_of=as_of)
 
 
 def _delete(table: Table, doomed: DataFrame) -> CommitSummary:

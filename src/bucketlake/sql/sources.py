@@ -32,13 +32,29 @@ _COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = {
 }
 
 
+_AS_OF = re.compile(
+    r"\s+(?:FOR\s+)?(?:(?:TIMESTAMP|SYSTEM_TIME)\s+AS\s+OF\s+(?:TIMESTAMP\s+)?'([^'\\]*)'"
+    r"|(?:VERSION|SYSTEM_VERSION)\s+AS\s+OF\s+(?:'(\d+)'|(\d+)))",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A table that a query reads, and as of when."""
+
+    table: TableName
+    as_of: str | None = None
+    """None: as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a query names a table."""
 
     start: int
     end: int
-    table: TableName
+    wanted: Wanted
     alias: str
     """What the query calls it, where it gives no alias: its columns are known by that."""
 
@@ -66,8 +82,8 @@ class Sources:
     """On the rows of its table, if it reads just one, once."""
 
     @property
-    def tables(self) -> tuple[TableName, ...]:
-        return tuple(dict.fromkeys(place.table for place in self.places))
+    def tables(self) -> tuple[Wanted, ...]:
+        return tuple(dict.fromkeys(place.wanted for place in self.places))
 
     def template(self) -> str:
         """Return the query with a field `{t0}`, `{t1}`, … for each of its tables.
@@ -79,7 +95,7 @@ class Sources:
         end = 0
         for place in self.places:
             pieces.append(_escaped(self.query[end : place.start]))
-            pieces.append(f"{{t{self.tables.index(place.table)}}}")
+            pieces.append(f"{{t{self.tables.index(place.wanted)}}}")
             pieces.append(_escaped(f" AS {place.alias}" if place.alias else ""))
             end = place.end
         return "".join(pieces) + _escaped(self.query[end:])
@@ -160,14 +176,27 @@ def _place_of(node: exp.Table, query: str, tables: Collection[str]) -> _Place | 
     last = query[parts[-1].meta["start"] : end]
     if last.strip("`").replace("``", "`").lower() != parts[-1].name.lower():
         return None  # a hint that names an alias: its place is not its own
-    if node.args.get("version"):
-        raise ConfigError(
-            f"{query[start:end]} is asked for as it was at another time, which SQL cannot: read it with "
-            f"Table.read(spark, as_of=...)."
-        )
+    as_of = None
+    if version := node.args.get("version"):
+        as_of, end = _time_of(version, query, end)
     # Spark wants a sample before an alias, and knows no way to write the alias here then.
     needs_alias = not node.alias and not table.is_path and not node.args.get("sample")
-    return _Place(start, end, table, last if needs_alias else "")
+    return _Place(start, end, Wanted(table, as_of), last if needs_alias else "")
+
+
+def _time_of(version: exp.Expr, query: str, start: int) -> tuple[str, int]:
+    """Return the time that a table is asked for, and where the words that say so end."""
+    found = _AS_OF.match(query, start)
+    said = version.expression
+    said = said.this if isinstance(said, exp.Cast) else said
+    time = next((text for text in found.groups() if text is not None), None) if found else None
+    if found is None or time is None or not isinstance(said, exp.Literal) or str(said.this) != time:
+        raise ConfigError(
+            f"cannot read the time in {query[start : start + 60].strip()!r}; expected TIMESTAMP AS OF "
+            f"'2026-06-18 12:00:00', with an offset or in the session's zone, or VERSION AS OF and an instant. "
+            f"Table.read(spark, as_of=...) takes a datetime, too."
+        )
+    return time, found.end()
 
 
 def _is_common_table(node: exp.Table) -> bool:

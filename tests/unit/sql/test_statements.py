@@ -155,9 +155,33 @@ def test_a_recursive_name_is_its_own() -> None:
     assert find_sources(query, TABLES).places == ()
 
 
-def test_a_table_as_of_another_time_is_refused() -> None:
-    with pytest.raises(ConfigError, match="as_of"):
-        find_sources("SELECT * FROM orders TIMESTAMP AS OF '2024-01-01'", TABLES)
+@pytest.mark.parametrize(
+    ("clause", "as_of"),
+    [
+        ("TIMESTAMP AS OF '2024-01-01'", "2024-01-01"),
+        ("for  timestamp as of timestamp '2024-01-01 00:00:00+01:00'", "2024-01-01 00:00:00+01:00"),
+        ("FOR SYSTEM_TIME AS OF '20240101000000'", "20240101000000"),
+        ("VERSION AS OF 20240101000000000", "20240101000000000"),
+    ],
+)
+def test_a_table_is_asked_for_as_of_another_time(clause: str, as_of: str) -> None:
+    sources = find_sources(f"SELECT * FROM orders {clause} AS o JOIN orders USING (id)", TABLES)
+    assert sources.template() == "SELECT * FROM {t0} AS o JOIN {t1} AS orders USING (id)"
+    assert [wanted.as_of for wanted in sources.tables] == [as_of, None]
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        "TIMESTAMP AS OF now()",
+        "TIMESTAMP AS OF '2024' || '-01-01'",
+        "TIMESTAMP AS OF 1704164645",
+        "VERSION AS OF 'v1'",
+    ],
+)
+def test_a_time_that_is_no_plain_text_is_refused(clause: str) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the time in .*as_of="):
+        find_sources(f"SELECT * FROM orders {clause}", TABLES)
 
 
 SCHEMA = pa.schema([("ID", pa.string()), ("n", pa.int32()), ("day", pa.date32()), ("x", pa.float64())])
