@@ -377,7 +377,7 @@ class Table:
         keys: Key | Sequence[Key],
         partition: str | None,
         columns: Sequence[str] | None,
-        as_of: str | None,
+        as_of: Moment | None,
     ) -> pa.Table:
         query = make_query(state, columns=columns, as_of=as_of)
         wanted = keys if isinstance(keys, list | tuple | set | frozenset) else [keys]
