@@ -45,6 +45,7 @@ from bucketlake.read import (
     read_all,
     record_keys_of,
 )
+from bucketlake.schema import all_nullable
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
@@ -89,16 +90,17 @@ from bucketlake.storage import Store, open_store
 from bucketlake.timeline import InZone, Moment, in_process_zone
 from bucketlake.write import (
     BUCKETS_DEFAULT,
-    NULL_ELEMENTS_ALLOWED,
     ArrowRows,
     CommitSummary,
     Operation,
     TableSpec,
     WriteOptions,
     adopt,
+    alter,
     create,
     key_columns,
     name_for_path,
+    options_of,
     run_delete_partitions,
     run_write,
 )
@@ -137,6 +139,8 @@ class WriteArguments(TypedDict, total=False):
 
     log_format: LogFormat | str
     """How rows are stored in the logs of a merge-on-read table: `parquet`, or `avro`."""
+    merge_schema: bool | None
+    """Whether rows may change the table's columns: add some, widen a type, let one be null. None: as the table says."""
     progress: bool | None
     """Whether to show a bar while Spark works; None: if standard error is a terminal."""
     maintenance: Maintenance | None
@@ -215,13 +219,16 @@ def create_table(
     hive_style: bool = False,
     url_encode: bool = False,
     allow_null_elements: bool = False,
+    allow_missing_columns: bool = False,
+    merge_schema: bool = False,
     non_blocking: bool = False,
     virtual_logs: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Make an empty table at `path`.
 
-    `schema` is an Arrow or Spark schema, a frame or files that have it, or DDL text; `spark` may be None. Rows with one
+    `schema` is an Arrow or Spark schema, a frame or files that have it, or DDL text; `spark` may be None. What a frame
+    or a file says of nulls is not taken for a rule: all its columns may be null. Rows with one
     `key` are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one.
     A key is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are
     hashed, is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`,
@@ -231,7 +238,8 @@ def create_table(
     and merges the small ones while writers and readers go on. Rows for a bucket that is being resized are written twice
     then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
     missing rows. In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at
-    the same time may both commit: none needs to be run again. Without a `name`, a table is named after its folder.
+    the same time may both commit: none needs to be run again. `merge_schema` and `allow_missing_columns` say which rows
+    fit the table: see `Table.alter`. Without a `name`, a table is named after its folder.
     """
     store = open_store(fspath(path), storage_options)
     spec = TableSpec(
@@ -250,7 +258,11 @@ def create_table(
         url_encode=url_encode,
         non_blocking=non_blocking,
         virtual_logs=virtual_logs,
-        options={NULL_ELEMENTS_ALLOWED: "true"} if allow_null_elements else {},
+        options=options_of(
+            merge_schema=merge_schema or None,
+            allow_missing_columns=allow_missing_columns or None,
+            allow_null_elements=allow_null_elements or None,
+        ),
     )
     return Table(store, create(store, spec))
 
@@ -329,6 +341,16 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.store.uri!r})"
+
+    def alter(self, *, merge_schema: bool | None = None, allow_missing_columns: bool | None = None) -> None:
+        """Change which rows the table takes, from the next write on, whoever writes it; None leaves things as they are.
+
+        With `merge_schema`, every write may change the columns, as one that is given `merge_schema=True` may. With
+        `allow_missing_columns`, rows may lack columns that may be null: they are null then, also in a row that is
+        updated. Key, partition and ordering columns are never missing.
+        """
+        changes = options_of(merge_schema=merge_schema, allow_missing_columns=allow_missing_columns)
+        self.properties = alter(self.store, changes)
 
     @property
     def schema(self) -> pa.Schema:
@@ -436,6 +458,7 @@ class Table:
         asked = self._index_arguments
         checked = WriteOptions(
             log_format=_log_format(options.get("log_format", LogFormat.PARQUET)),
+            merge_schema=options.get("merge_schema"),
             buckets=asked["buckets"],
             hash_fields=asked["hash_fields"],
             partition_rules=asked["rules"],
@@ -904,11 +927,11 @@ def _columns_of(
         if spark is None:
             return on_spark.parse_ddl(schema)
         # The session decides what some words mean: spark.sql.timestampType.
-        schema = spark.createDataFrame([], schema)
-    fields = schema.schema if hasattr(schema, "schema") else schema
-    if isinstance(fields, pa.Schema):
-        return fields
-    return on_spark.arrow_schema(fields.jsonValue())
+        schema = spark.createDataFrame([], schema).schema
+    if hasattr(schema, "schema"):
+        # That a column of a frame has no nulls is what Spark worked out, of a literal say: no rule for rows to come.
+        return all_nullable(_columns_of(schema.schema, spark))
+    return on_spark.arrow_schema(schema.jsonValue())
 
 
 def _is_rows(value: object) -> bool:

@@ -328,7 +328,7 @@ def cut_off(table: Table, rows: pa.Table) -> str:
         files_of(state),
         instant=transaction.instant,
         operation=Operation.UPSERT,
-        schema=columns_after(rows.schema, state, Operation.UPSERT),
+        schema=columns_after(rows.schema, state, Operation.UPSERT, options),
         cores=1,
         log_format=options.log_format,
     )

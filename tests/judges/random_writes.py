@@ -597,7 +597,9 @@ class Player:
         if schema is None and rng.random() < 0.3:
             rows = _narrowed(rows, self.history.schema().field("grows"))
         log_format = rng.choice(list(LogFormat))
-        summary = self.table.upsert(self._as_rows(_disguised(rng, rows)), log_format=log_format)
+        changes = True if self.model.schema != before else None
+        given = self._as_rows(_disguised(rng, rows))
+        summary = self.table.upsert(given, log_format=log_format, merge_schema=changes)
         if summary.instant is None:
             # All rows were late: nothing was committed, and so no new column either.
             self.model.schema = before

@@ -38,7 +38,7 @@ def test_an_evolved_table_takes_the_new_rows_and_reads_the_old_ones(
     order = data.draw(st.permutations(range(len(columns))))
     incoming = pa.schema([columns[index] for index in order])
 
-    evolved = evolve(old.schema, incoming, fixed=[])
+    evolved = evolve(old.schema, incoming, fixed=[], merge=True)
 
     assert evolved.names[: len(old.schema)] == old.schema.names
     assert all(field.nullable for field in list(evolved)[len(old.schema) :])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from bucketlake.cli.values import value_of_text
 from bucketlake.errors import ConfigError, SchemaError
-from bucketlake.schema import META_COLUMNS, evolve, fit_rows
+from bucketlake.schema import META_COLUMNS, fit_rows
 
 
 class FileFormat(StrEnum):
@@ -44,6 +44,9 @@ _SUFFIXES = {
 }
 
 _TIME_WITH_ZONE = r"[T ].*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+
+Evolve = Callable[[pa.Schema, pa.Schema], pa.Schema]
+"""Says what a table's columns are after rows with other columns were written to it; SchemaError if those do not fit."""
 
 _JSON_WORDS = {bool: "a boolean", str: "a text", list: "an array", dict: "an object"}
 
@@ -78,29 +81,35 @@ def read_schema(file: str, given: FileFormat | None = None) -> pa.Schema:
 
 
 def schema_after(
-    files: Sequence[str], schema: pa.Schema, *, fixed: Collection[str], given: FileFormat | None = None
+    files: Sequence[str],
+    schema: pa.Schema,
+    *,
+    evolve: Evolve,
+    given: FileFormat | None = None,
 ) -> pa.Schema:
     """Return the columns that a table with this schema has after the files are written to it.
 
-    Only Parquet files can bring new ones. `fixed` are columns whose type may not change, as in `evolve`.
+    Only Parquet files can bring new ones. `evolve` says what becomes of a schema through rows of another.
     """
     after = schema
     for file in files:
         if format_of(file, given) is FileFormat.PARQUET:
             own = read_schema(file, given)
             with _named(file):
-                evolve(schema, own, fixed=fixed)
+                evolve(schema, own)
                 of_others = [f for f in after if f.name not in own.names and f.name not in schema.names]
-                after = evolve(after, pa.schema([*own, *of_others]), fixed=fixed)
+                after = evolve(after, pa.schema([*own, *of_others]))
     return after
 
 
-def read_rows(file: str, schema: pa.Schema, *, given: FileFormat | None = None) -> pa.Table:
+def read_rows(file: str, schema: pa.Schema, *, evolve: Evolve, given: FileFormat | None = None) -> pa.Table:
     """Read whole rows of a table with this schema."""
     rows = _read(file, schema, given, is_whole=True)
     with _named(file):
         if format_of(file, given) is not FileFormat.PARQUET:
-            evolve(schema, rows.schema, fixed=schema.names)  # no column may be missing
+            evolve(
+                schema, rows.schema
+            )  # a column that is missing is refused, unless the table says it is null
         return fit_rows(rows, schema)
 
 

@@ -29,7 +29,7 @@ from bucketlake.config import BucketEngine, TableType
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.table import Table, create_table
-from bucketlake.write import BUCKETS_DEFAULT, CommitSummary, key_columns
+from bucketlake.write import BUCKETS_DEFAULT, CommitSummary, evolution, key_columns
 
 
 class TypeWord(StrEnum):
@@ -98,6 +98,13 @@ def create(
         bool,
         typer.Option("--non-blocking", help="Let writers that open a bucket at the same time both commit."),
     ] = False,
+    merge_schema: Annotated[
+        bool, typer.Option("--merge-schema", help="Let every write add columns, and widen some.")
+    ] = False,
+    allow_missing_columns: Annotated[
+        bool,
+        typer.Option("--allow-missing-columns", help="Take rows that lack columns: those are null then."),
+    ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
@@ -122,6 +129,8 @@ def create(
         hive_style=hive_style,
         url_encode=url_encode,
         non_blocking=non_blocking,
+        merge_schema=merge_schema,
+        allow_missing_columns=allow_missing_columns,
         storage_options=pairs(storage or ()),
     )
     found = made.describe()
@@ -143,26 +152,59 @@ def create(
 
 
 @app.command()
+def alter(
+    table: TablePath,
+    merge_schema: Annotated[
+        bool | None, typer.Option(help="Whether every write may add columns, and widen some.")
+    ] = None,
+    allow_missing_columns: Annotated[
+        bool | None, typer.Option(help="Whether rows may lack columns: those are null then.")
+    ] = None,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Change which rows a table takes, from the next write on."""
+    opened = open_table(table, storage)
+    if merge_schema is None and allow_missing_columns is None:
+        raise ConfigError(
+            "nothing to change: give --merge-schema or --allow-missing-columns, or their opposites, such as "
+            "--no-merge-schema."
+        )
+    opened.alter(merge_schema=merge_schema, allow_missing_columns=allow_missing_columns)
+    facts = {
+        key: value for key, value in sorted(opened.properties.raw.items()) if key.startswith("bucketlake.")
+    }
+    drawn = grid("altered", "", "")
+    drawn.show_header = False
+    for fact, value in facts.items():
+        drawn.add_row(fact, value)
+    Screen(as_json).show(facts, drawn)
+
+
+@app.command()
 def upsert(
     table: TablePath,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")],
     format_: Format = None,
+    merge_schema: Annotated[
+        bool,
+        typer.Option("--merge-schema", help="Let the files add columns to the table, and widen some."),
+    ] = False,
     spark: OnSpark = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Write the rows of files, in one commit: new keys are inserted, known ones updated."""
     opened = open_table(table, storage)
-    keys = key_columns(KeyGenerator.from_properties(opened.properties))
-    fixed = {*keys, *opened.properties.ordering_fields}
-    schema = schema_after(files, opened.schema, fixed=fixed, given=format_)
-    read = partial(read_rows, schema=schema, given=format_)
+    merge = merge_schema or None
+    evolve = evolution(opened.properties, merge_schema=merge)
+    schema = schema_after(files, opened.schema, evolve=evolve, given=format_)
+    read = partial(read_rows, schema=schema, evolve=evolve, given=format_)
     if spark:
-        summary = opened.upsert(
-            on_spark.local.files_read_by(on_spark.local.local_session(), files, read, schema)
-        )
+        rows = on_spark.local.files_read_by(on_spark.local.local_session(), files, read, schema)
+        summary = opened.upsert(rows, merge_schema=merge)
     else:
-        summary = opened.upsert(pa.concat_tables(read(file) for file in files))
+        summary = opened.upsert(pa.concat_tables(read(file) for file in files), merge_schema=merge)
     _show(summary, Screen(as_json))
 
 

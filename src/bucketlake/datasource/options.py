@@ -1,8 +1,8 @@
 """Options of `format("bucketlake")`, parsed and checked.
 
 Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
-`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `buckets`, `hash_fields`,
-`partition_rules`.
+`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `merge_schema`, which may be
+spelled `mergeSchema`, `buckets`, `hash_fields`, `partition_rules`.
 Both: `path`, and `storage.<name>`, which goes to the store.
 
 A moment (`as_of`, `begin`, `end`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data Source
@@ -34,7 +34,8 @@ READING = frozenset(
         "partition_rules",
     }
 )
-WRITING = frozenset({"path", "log_format", "buckets", "hash_fields", "partition_rules"})
+WRITING = frozenset({"path", "log_format", "merge_schema", "buckets", "hash_fields", "partition_rules"})
+_SPELLINGS = {"mergeschema": "merge_schema"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class SinkOptions:
             storage=_storage(options),
             write=WriteOptions(
                 log_format=LogFormat(log_format),
+                merge_schema=_boolean(options, "merge_schema") if "merge_schema" in options else None,
                 buckets=_integer(options, "buckets"),
                 hash_fields=_names(options, "hash_fields"),
                 partition_rules=options.get("partition_rules"),
@@ -100,7 +102,7 @@ class SinkOptions:
 
 
 def _known(raw: Mapping[str, str], known: Collection[str], does: str) -> dict[str, str]:
-    options = {key.lower(): value for key, value in raw.items()}
+    options = {_SPELLINGS.get(key.lower(), key.lower()): value for key, value in raw.items()}
     unknown = sorted(k for k in options if k not in known and not k.startswith("storage."))
     if unknown:
         raise ConfigError(
@@ -137,7 +139,7 @@ def _integer(options: Mapping[str, str], key: str) -> int | None:
         raise ConfigError(f"option {key} is {options[key]!r}; expected a number.") from None
 
 
-def _boolean(options: Mapping[str, str], key: str, *, default: bool) -> bool:
+def _boolean(options: Mapping[str, str], key: str, *, default: bool = False) -> bool:
     words = {"true": True, "false": False}
     if key not in options:
         return default

@@ -17,7 +17,7 @@ from bucketlake.schema.meta import (
     with_meta_columns,
 )
 from bucketlake.schema.names import RESERVED, check_names
-from bucketlake.schema.nulls import find_null_element
+from bucketlake.schema.nulls import all_nullable, find_null_element
 
 __all__ = [
     "COMMIT_TIME_COLUMN",
@@ -29,6 +29,7 @@ __all__ = [
     "AvroKind",
     "AvroNode",
     "align",
+    "all_nullable",
     "arrow_to_avro",
     "avro_to_arrow",
     "check_names",

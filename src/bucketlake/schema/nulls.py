@@ -42,6 +42,26 @@ def find_null(data: pa.Table | pa.RecordBatch) -> str | None:
     return None
 
 
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with nulls allowed at every depth, but for the keys of maps.
+
+    >>> all_nullable(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
+    n: int32
+    """
+    return pa.schema([_nullable(field) for field in schema])
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if types.is_struct(kind):
+        kind = pa.struct([_nullable(inner) for inner in kind])
+    elif types.is_map(kind):
+        kind = pa.map_(kind.key_field, _nullable(kind.item_field))
+    elif types.is_list(kind):
+        kind = pa.list_(_nullable(kind.value_field))
+    return field.with_type(kind).with_nullable(True)
+
+
 Place = tuple[str, pa.Array, pa.Field]
 """The dotted name of a column or of something inside it, its values under whatever is there, and its field."""
 

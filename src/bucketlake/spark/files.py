@@ -25,7 +25,7 @@ from bucketlake.schema import META_COLUMNS, align, storable
 from bucketlake.spark.pieces import CHUNK_BYTES, SENT_BYTES, carried, pack_rows
 from bucketlake.spark.types import ddl
 from bucketlake.spark.worker import settle_worker
-from bucketlake.spark.write import SparkRows, cores_of, own_errors
+from bucketlake.spark.write import SparkRows, cores_of
 from bucketlake.storage import Handover, Store, open_store
 from bucketlake.write import WriteState
 
@@ -59,11 +59,10 @@ class FileRows(SparkRows):
         super().__init__(files.spark, files.schema, progress=progress)
         self._parts = files.parts
 
-    def distinct(self, columns: Sequence[str]) -> pa.Table:
+    def frame(self, columns: Sequence[str]) -> DataFrame:
         schema = self._only(columns)
         read = partial(_read_parts, parts=self._parts, schema=schema)
-        with own_errors():
-            return self._numbers.mapInArrow(read, ddl(schema)).distinct().toArrow()
+        return self._numbers.mapInArrow(read, ddl(schema))
 
     def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
         schema = self._only(columns)

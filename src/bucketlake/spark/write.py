@@ -66,8 +66,12 @@ class SparkRows(ABC):
         self.schema = schema
 
     @abstractmethod
+    def frame(self, columns: Sequence[str]) -> DataFrame:
+        """Return some columns of the rows as a frame."""
+
     def distinct(self, columns: Sequence[str]) -> pa.Table:
-        """Return the distinct values of some columns."""
+        with own_errors():
+            return self.frame(columns).distinct().toArrow()
 
     @abstractmethod
     def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
@@ -143,13 +147,12 @@ class FrameRows(SparkRows):
         super().__init__(frame.sparkSession, arrow_schema(frame.schema.jsonValue()), progress=progress)
         self._frame = frame
 
-    def distinct(self, columns: Sequence[str]) -> pa.Table:
-        with own_errors():
-            return self._frame.select(*(F.col(quoted(name)) for name in columns)).distinct().toArrow()
+    def frame(self, columns: Sequence[str]) -> DataFrame:
+        return self._frame.select(*(F.col(quoted(name)) for name in columns))
 
     def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
-        rows = self._frame.select(*(F.col(quoted(name)) for name in columns))
-        return rows.mapInArrow(partial(pack_rows, state=state, handover=handover), carried(handover))
+        pack = partial(pack_rows, state=state, handover=handover)
+        return self.frame(columns).mapInArrow(pack, carried(handover))
 
 
 def _write_pieces(

@@ -10,16 +10,15 @@ from bucketlake.write.append import (
     complete_append,
 )
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received_sum
-from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, create, name_for_path
-from bucketlake.write.job import ArrowRows, Rows, WriteOptions, run_delete_partitions, run_write
-from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, Operation, WriteState, plan_write
+from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, alter, create, name_for_path, options_of
+from bucketlake.write.job import ArrowRows, Rows, WriteOptions, evolution, run_delete_partitions, run_write
+from bucketlake.write.state import Operation, WriteState, plan_write
 from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code
 from bucketlake.write.task import GroupWritten, write_groups
 
 __all__ = [
     "BUCKETS_DEFAULT",
     "GROUP_BITS",
-    "NULL_ELEMENTS_ALLOWED",
     "Append",
     "Appended",
     "ArrowRows",
@@ -34,14 +33,17 @@ __all__ = [
     "WriteState",
     "abort_append",
     "adopt",
+    "alter",
     "append_rows",
     "begin_append",
     "check_proof",
     "columns_to_write",
     "complete_append",
     "create",
+    "evolution",
     "key_columns",
     "name_for_path",
+    "options_of",
     "plan_write",
     "received_sum",
     "run_delete_partitions",

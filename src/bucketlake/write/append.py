@@ -56,7 +56,7 @@ def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Appe
 
     def check(state: TableState) -> None:
         _check_appendable(state)
-        columns_after(schema, state, Operation.UPSERT)
+        columns_after(schema, state, Operation.UPSERT, options)
         options.index_of(state)
 
     transaction, state = begin(store, operation=Operation.UPSERT, check=check)
@@ -68,7 +68,7 @@ def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Appe
             files,
             instant=transaction.instant,
             operation=Operation.UPSERT,
-            schema=columns_after(schema, state, Operation.UPSERT),
+            schema=columns_after(schema, state, Operation.UPSERT, options),
             cores=1,
             log_format=options.log_format,
             unmarked=unmarked,

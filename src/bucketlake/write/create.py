@@ -22,6 +22,7 @@ from bucketlake.config import (
     TimelineTimezone,
     create_properties,
     load_properties,
+    update_properties,
 )
 from bucketlake.errors import (
     BucketlakeError,
@@ -41,19 +42,28 @@ from bucketlake.index import (
 from bucketlake.keygen import is_certain
 from bucketlake.layout.names import TIMELINE_KEEPER
 from bucketlake.schema import RESERVED, arrow_to_avro, check_names, storable
+from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.write.fingerprint import fingerprint, key_encoding
 from bucketlake.write.locks import table_lock
 from bucketlake.write.resizes import VIRTUAL_LOGS
-from bucketlake.write.state import NON_BLOCKING
+from bucketlake.write.state import (
+    MISSING_COLUMNS_ALLOWED,
+    NON_BLOCKING,
+    NULL_ELEMENTS_ALLOWED,
+    SCHEMA_MERGED,
+)
+from bucketlake.write.writable import check_writable
 
 __all__ = [
     "BUCKETS_DEFAULT",
     "BUCKETS_MAX",
     "TableSpec",
+    "alter",
     "create",
     "key_generator_of",
     "name_for_path",
+    "options_of",
     "properties_of",
 ]
 
@@ -117,6 +127,28 @@ def create(store: Store, spec: TableSpec) -> TableProperties:
     except BucketlakeError:
         pass  # broken, or of a kind we do not read; but a table
     raise TableExistsError(path=store.uri)
+
+
+def options_of(
+    *,
+    merge_schema: bool | None = None,
+    allow_missing_columns: bool | None = None,
+    allow_null_elements: bool | None = None,
+) -> dict[str, str]:
+    """Return the properties that say which rows a table takes; those that are None are left out."""
+    said = {
+        SCHEMA_MERGED: merge_schema,
+        MISSING_COLUMNS_ALLOWED: allow_missing_columns,
+        NULL_ELEMENTS_ALLOWED: allow_null_elements,
+    }
+    return {key: _flag(value) for key, value in said.items() if value is not None}
+
+
+def alter(store: Store, options: Mapping[str, str]) -> TableProperties:
+    """Change which rows a table takes, from the next write on; `options_of` names what can be changed."""
+    check_writable(load_state(store))
+    with table_lock(store):
+        return update_properties(store, options)
 
 
 def _write_table(store: Store, spec: TableSpec, properties: Mapping[str, str]) -> TableProperties:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter, sleep
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError
 from bucketlake.index import Index
 from bucketlake.keygen import KeyGenerator
@@ -32,7 +34,16 @@ from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_m
 from bucketlake.write.conflicts import Group
 from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.markers import marked_files
-from bucketlake.write.state import Operation, WriteState, is_non_blocking, plan_write, replaced_by
+from bucketlake.write.state import (
+    MISSING_COLUMNS_ALLOWED,
+    SCHEMA_MERGED,
+    Operation,
+    WriteState,
+    is_non_blocking,
+    is_set,
+    plan_write,
+    replaced_by,
+)
 from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code
 from bucketlake.write.task import GroupWritten, write_groups
 from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
@@ -76,6 +87,8 @@ class WriteOptions:
     """What a caller may choose for one write."""
 
     log_format: LogFormat = LogFormat.PARQUET
+    merge_schema: bool | None = None
+    """Whether the rows may change the table's columns; None: if the table says so."""
     buckets: int | None = None
     """Said again, it must be what the table says; so must the hash fields and the rules."""
     hash_fields: tuple[str, ...] | None = None
@@ -114,7 +127,7 @@ def _run_once(
 
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
-        columns_after(rows.schema, state, operation)
+        columns_after(rows.schema, state, operation, options)
         options.index_of(state)
 
     with watch.stage("begin"):
@@ -193,7 +206,7 @@ def _plan(
         files,
         instant=transaction.instant,
         operation=transaction.operation,
-        schema=columns_after(rows.schema, state, transaction.operation),
+        schema=columns_after(rows.schema, state, transaction.operation, options),
         cores=rows.cores,
         log_format=options.log_format,
         unmarked=unmarked,
@@ -276,23 +289,39 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
     )
 
 
-def columns_after(incoming: pa.Schema, state: TableState, operation: Operation) -> pa.Schema:
+def columns_after(
+    incoming: pa.Schema, state: TableState, operation: Operation, options: WriteOptions
+) -> pa.Schema:
     """Return the table's columns after a write of such rows; SchemaError names what does not fit.
 
     A delete brings keys only, and changes no columns.
     """
     stored = table_schema(state)
     incoming = pa.schema([column for column in incoming if column.name not in META_COLUMNS])
-    keys = key_columns(KeyGenerator.from_properties(state.properties))
     if operation is Operation.DELETE:
+        keys = key_columns(KeyGenerator.from_properties(state.properties))
         tops = {name.partition(".")[0] for name in keys}
         evolve(
             pa.schema([column for column in stored if column.name in tops]),
             pa.schema([column for column in incoming if column.name in tops]),
             fixed=keys,
+            merge=True,  # what else is in a struct is passed over
         )
         return stored
-    return evolve(stored, incoming, fixed={*keys, *state.properties.ordering_fields})
+    return evolution(state.properties, merge_schema=options.merge_schema)(stored, incoming)
+
+
+def evolution(
+    properties: TableProperties, *, merge_schema: bool | None
+) -> Callable[[pa.Schema, pa.Schema], pa.Schema]:
+    """Return what makes, of a table's columns and those of rows, the columns after a write that is no delete."""
+    keys = key_columns(KeyGenerator.from_properties(properties))
+    return partial(
+        evolve,
+        fixed={*keys, *properties.ordering_fields},
+        merge=is_set(properties, SCHEMA_MERGED) if merge_schema is None else merge_schema,
+        fill=is_set(properties, MISSING_COLUMNS_ALLOWED),
+    )
 
 
 class ArrowRows:

@@ -30,6 +30,12 @@ from bucketlake.write.resizes import VIRTUAL_LOGS, Offspring, offspring_of
 NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
 """A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
 
+SCHEMA_MERGED = "bucketlake.merge.schema"
+"""A table property: rows that fit the table only if its columns change may change them, unless the write says no."""
+
+MISSING_COLUMNS_ALLOWED = "bucketlake.allow.missing.columns"
+"""A table property: rows may lack columns, which are null then."""
+
 NON_BLOCKING = "bucketlake.non.blocking"
 """A table property: writers that open a bucket at the same time may both commit.
 
@@ -160,22 +166,23 @@ def plan_write(
         tasks=tasks,
         places=places,
         log_format=log_format,
-        allows_null_elements=_is_set(properties, NULL_ELEMENTS_ALLOWED),
+        allows_null_elements=is_set(properties, NULL_ELEMENTS_ALLOWED),
         appends=non_blocking and operation is Operation.UPSERT,
         fixed_ids=non_blocking,
         retired=frozenset(state.view.replaced) if non_blocking else frozenset(),
         offspring={} if operation.replaces else offspring_of(state, index, instant=instant),
-        is_virtual=_is_set(properties, VIRTUAL_LOGS),
+        is_virtual=is_set(properties, VIRTUAL_LOGS),
         layout_version=index.version if isinstance(index, PartitionBuckets) else "",
     )
 
 
 def is_non_blocking(properties: TableProperties) -> bool:
     """Tell whether writers that open a bucket at the same time may both commit."""
-    return _is_set(properties, NON_BLOCKING)
+    return is_set(properties, NON_BLOCKING)
 
 
-def _is_set(properties: TableProperties, key: str) -> bool:
+def is_set(properties: TableProperties, key: str) -> bool:
+    """Tell whether a property of ours, which a table need not have, is true."""
     return properties.raw.get(key, "").strip().lower() == "true"
 
 

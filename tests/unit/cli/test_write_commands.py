@@ -209,11 +209,30 @@ def test_parquet_files_may_bring_new_columns(run: Run, plain: Path, tmp_path: Pa
     pq.write_table(pa.table(rows), tmp_path / "old.parquet")
     wider = rows | {"id": ["b"], "n": pa.array([2**40]), "note": ["new"]}
     pq.write_table(pa.table(wider), tmp_path / "new.parquet")
-    answer(run("upsert", plain, tmp_path / "old.parquet", tmp_path / "new.parquet", "--json"))
+    both = (tmp_path / "old.parquet", tmp_path / "new.parquet")
+    code, _, err = run("upsert", plain, *both)
+    assert code == 2
+    assert "new.parquet: column 'n' is int64" in err
+    assert "--merge-schema" in err
+    answer(run("upsert", plain, *both, "--merge-schema", "--json"))
     assert sorted(map(str, answer(run("read", plain, "--json")))) == [
         "{'id': 'a', 'day': 'd', 'n': 1, 'note': None}",
         "{'id': 'b', 'day': 'd', 'n': 1099511627776, 'note': 'new'}",
     ]
+
+
+def test_alter_lets_files_lack_columns(run: Run, plain: Path, tmp_path: Path) -> None:
+    short = lines(tmp_path / "short.json", {"id": "a", "day": "d"})
+    code, _, err = run("upsert", plain, short)
+    assert code == 2
+    assert "no column 'n'" in err
+    assert run("alter", plain)[0] == 2
+    altered = answer(run("alter", plain, "--allow-missing-columns", "--json"))
+    assert altered["bucketlake.allow.missing.columns"] == "true"
+    answer(run("upsert", plain, short, "--json"))
+    assert answer(run("read", plain, "--json")) == [{"id": "a", "day": "d", "n": None}]
+    answer(run("alter", plain, "--no-allow-missing-columns", "--json"))
+    assert run("upsert", plain, short)[0] == 2
 
 
 def test_a_summary_is_printed_for_a_person(run: Run, plain: Path, tmp_path: Path) -> None:

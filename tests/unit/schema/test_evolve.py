@@ -26,7 +26,7 @@ def test_an_added_column_is_nullable_and_goes_to_the_end() -> None:
             ("id", pa.int64()),
         ]
     )
-    assert evolve(stored, incoming, fixed=["id"]) == pa.schema(
+    assert evolve(stored, incoming, fixed=["id"], merge=True) == pa.schema(
         [*stored, pa.field("z", pa.int32()), pa.field("y", pa.date32())]
     )
 
@@ -63,7 +63,12 @@ def test_an_added_column_is_nullable_and_goes_to_the_end() -> None:
 def test_the_wider_of_two_types_is_the_table_s(
     stored: pa.DataType, incoming: pa.DataType, evolved: pa.DataType
 ) -> None:
-    assert evolve(column(stored), column(incoming), fixed=[]) == column(evolved)
+    assert evolve(column(stored), column(incoming), fixed=[], merge=True) == column(evolved)
+    if evolved == stored:
+        assert evolve(column(stored), column(incoming), fixed=[]) == column(stored)
+    else:
+        with pytest.raises(SchemaError, match="merge_schema=True"):
+            evolve(column(stored), column(incoming), fixed=[])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +91,7 @@ def test_the_wider_of_two_types_is_the_table_s(
 )
 def test_types_that_do_not_widen_are_refused(stored: pa.DataType, incoming: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"column 'c.*neither widens") as refused:
-        evolve(column(stored), column(incoming), fixed=[])
+        evolve(column(stored), column(incoming), fixed=[], merge=True)
     assert str(stored) in str(refused.value)
     assert str(incoming) in str(refused.value)
 
@@ -104,7 +109,7 @@ def test_what_is_inside_a_column_does_not_widen_because_hudi_could_not_read_it(
     stored: pa.DataType, incoming: pa.DataType, place: str
 ) -> None:
     with pytest.raises(SchemaError, match=f"'{place}' is .*Hudi on Spark could not read"):
-        evolve(column(stored), column(incoming), fixed=[])
+        evolve(column(stored), column(incoming), fixed=[], merge=True)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_what_is_inside_a_column_does_not_widen_because_hudi_could_not_read_it(
 )
 def test_a_column_that_places_records_keeps_its_text(stored: pa.DataType, incoming: pa.DataType) -> None:
     with pytest.raises(SchemaError, match=r"column 'c' is .* placed or ordered. Cast it to"):
-        evolve(column(stored), column(incoming), fixed=["c"])
+        evolve(column(stored), column(incoming), fixed=["c"], merge=True)
 
 
 def test_an_int_is_the_same_text_as_a_long() -> None:
@@ -124,7 +129,61 @@ def test_an_int_is_the_same_text_as_a_long() -> None:
 def test_a_field_inside_a_struct_can_place_records_too() -> None:
     stored, incoming = (column(pa.struct([("a", kind)])) for kind in (pa.int32(), pa.int64()))
     with pytest.raises(SchemaError, match=r"'c\.a'"):
-        evolve(stored, incoming, fixed=["c.a"])
+        evolve(stored, incoming, fixed=["c.a"], merge=True)
+
+
+def test_columns_more_are_named_and_refused_unless_they_are_meant() -> None:
+    stored = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
+    more = pa.schema([*stored, ("note", pa.string()), ("more", pa.string())])
+    with pytest.raises(
+        SchemaError, match=r"have 'note', 'more', and the table has not: it has id, s\..*merge_schema"
+    ):
+        evolve(stored, more, fixed=["id"])
+    inside = pa.schema([stored.field("id"), ("s", pa.struct([("x", pa.int32()), ("y", pa.int32())]))])
+    with pytest.raises(SchemaError, match=r"have 's\.y', and the table has not: it has s\.x\."):
+        evolve(stored, inside, fixed=["id"])
+
+
+def test_a_column_that_may_not_be_null_is_relaxed_by_a_nullable_one_if_that_is_meant() -> None:
+    def of(*, nullable: bool) -> pa.Schema:
+        def field(name: str, kind: pa.DataType) -> pa.Field:
+            return pa.field(name, kind, nullable=nullable)
+
+        return pa.schema(
+            [
+                field("id", pa.int64()),
+                field("n", pa.int32()),
+                field("s", pa.struct([field("x", pa.list_(field("element", pa.int32())))])),
+                field("m", pa.map_(pa.string(), field("value", pa.int32()))),
+            ]
+        )
+
+    strict, loose = of(nullable=False), of(nullable=True)
+    assert evolve(strict, loose, fixed=["id"]) == strict
+    assert evolve(strict, loose, fixed=["id"], merge=True) == loose.set(0, strict.field("id"))
+    assert evolve(loose, strict, fixed=["id"], merge=True) == loose
+
+
+def test_a_column_less_is_filled_in_where_the_table_says_so_and_it_may_be_null() -> None:
+    stored = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("note", pa.string()),
+            ("s", pa.struct([("x", pa.int32()), ("y", pa.int32())])),
+            pa.field("must", pa.int32(), nullable=False),
+        ]
+    )
+    some = pa.schema([("s", pa.struct([("x", pa.int32())])), ("id", pa.int64()), ("must", pa.int32())])
+    assert evolve(stored, some, fixed=["id"], fill=True) == stored
+    with pytest.raises(SchemaError, match=r"no column 'note'.*allow_missing_columns=True"):
+        evolve(stored, some, fixed=["id"], merge=True)
+    without = [pa.schema([field for field in some if field.name != name]) for name in ("must", "id", "s")]
+    with pytest.raises(SchemaError, match=r"no column 'must'.*may not be null"):
+        evolve(stored, without[0], fixed=["id"], fill=True)
+    with pytest.raises(SchemaError, match=r"no column 'id'.*placed or ordered"):
+        evolve(stored, without[1], fixed=["id"], fill=True)
+    with pytest.raises(SchemaError, match=r"no column 's'.*placed or ordered"):
+        evolve(stored, without[2], fixed=["s.x"], fill=True)
 
 
 def test_a_column_less_is_refused_and_says_how_to_add_it() -> None:

@@ -199,7 +199,7 @@ def test_columns_that_come_meanwhile_are_kept() -> None:
 
     def write(number: int) -> None:
         if number == 1:
-            table.upsert(wider)
+            table.upsert(wider, merge_schema=True)
 
     rescale_table(table.store, declare_rules("d,5", 2), tasks=Rounds(write))
     assert table.to_arrow(columns=["id", "more"]).to_pylist().count({"id": "k0", "more": "x"}) == 1

@@ -375,7 +375,9 @@ def test_a_clustering_gives_way_to_a_write_that_changes_the_columns() -> None:
     instant = scheduled(table, ClusteringTrigger(partitions=("p0",)))
     more = orders([1], "wider", 99).append_column("more", pa.array([1]))
     with pytest.raises(CommitConflictError, match="columns"):
-        run_clustering(table.store, instant, tasks=writing_after(lambda: table.upsert(more)))
+        run_clustering(
+            table.store, instant, tasks=writing_after(lambda: table.upsert(more, merge_schema=True))
+        )
     assert "more" in rows_of(table).column_names
     cluster_table(table.store, by=["more", "name"])
     assert "more" in rows_of(table).column_names

@@ -182,7 +182,7 @@ def test_a_column_that_is_added_while_a_compaction_runs_is_not_forgotten() -> No
 
     def overtaken(function: Callable[[T], R], items: Sequence[T], /) -> list[R]:
         done = here(function, items)
-        table.upsert(wider)
+        table.upsert(wider, merge_schema=True)
         return done
 
     compact_table(table.store, tasks=overtaken)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
-from bucketlake.errors import CommitConflictError, ConfigError, ProofError
+from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
 from bucketlake.services.compaction import compact_table
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata, WriteStat
@@ -149,7 +149,7 @@ class Overtaken(ArrowRows):
     def __init__(self, rows: pa.Table, table: Table, other: pa.Table, times: int = 1) -> None:
         super().__init__(rows)
         self.runs = 0
-        self._overtake = lambda: table.upsert(other)
+        self._overtake = lambda: table.upsert(other, merge_schema=True)
         self._times = times
 
     def run(self, plan: WriteState) -> tuple[object, tuple[GroupWritten, ...]]:  # type: ignore[override] # as ours
@@ -328,9 +328,24 @@ def test_a_column_that_was_added_meanwhile_is_not_forgotten() -> None:
     table = a_table("evolving")
     wider = rows_of(("a", "y", 1, 2)).append_column("note", pa.array(["n"]))
     rows = Overtaken(rows_of(("a", "x", 1, 1)).append_column("more", pa.array([7])), table, wider)
-    with pytest.raises(Exception, match="note"):
-        run_write(rows, table.store, Operation.UPSERT)
+    with pytest.raises(SchemaError, match="note"):
+        run_write(rows, table.store, Operation.UPSERT, WriteOptions(merge_schema=True))
     assert table.schema.names == [*SCHEMA.names, "note"]
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_column_that_was_added_meanwhile_is_filled_in_by_a_writer_that_began_without_it(
+    table_type: str,
+) -> None:
+    table = a_table(f"filled-{table_type}", table_type=table_type)
+    table.alter(allow_missing_columns=True)
+    wider = rows_of(("a", "y", 1, 2)).append_column("note", pa.array(["n"]))
+    rows = Overtaken(rows_of(("a", "x", 1, 1)), table, wider)
+    run_write(rows, table.store, Operation.UPSERT)
+    assert rows.runs == 2
+    found = table.to_arrow(meta_columns=False).sort_by("dt")
+    assert found.schema == SCHEMA.append(pa.field("note", pa.string()))
+    assert found.column("note").to_pylist() == [None, "n"]
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
