@@ -45,7 +45,7 @@ from bucketlake.read import (
     read_all,
     record_keys_of,
 )
-from bucketlake.schema import all_nullable
+from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN, all_nullable
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
@@ -100,9 +100,11 @@ from bucketlake.write import (
     create,
     key_columns,
     name_for_path,
+    names_partitions,
     options_of,
     run_delete_partitions,
     run_write,
+    tops_of,
 )
 from bucketlake.write.recovery import RolledBack
 from bucketlake.write.resizes import pending_resizes
@@ -405,6 +407,11 @@ class Table:
         wanted = keys if isinstance(keys, list | tuple | set | frozenset) else [keys]
         generator = KeyGenerator.from_properties(self.properties)
         record_keys = record_keys_of(list(wanted), generator, query.table_schema)
+        return self._looked_up(record_keys, state, query, partition)
+
+    def _looked_up(
+        self, record_keys: pa.Array, state: TableState, query: Query, partition: str | None
+    ) -> pa.Table:
         index = self._index(state, query)
         plan = plan_lookup(state, query, index, record_keys, partition=partition)
         return lookup(plan, record_keys, unproven=index if self._is_told() else None)
@@ -437,16 +444,41 @@ class Table:
     ) -> CommitSummary:
         """Delete rows, whatever their ordering values.
 
-        A frame, files, or an Arrow table bring the key and partition columns; others are passed over. Keys, as `get`
-        takes them, are looked up first, in every partition unless one is named.
+        A frame, files, or an Arrow table bring the key columns, and the partition columns or none of them; others are
+        passed over. Without partitions, and where keys are given as `get` takes them, the keys are looked up first: in
+        every partition, and deleted in each they are found in, unless `partition` names one.
         """
         if _is_rows(rows_or_keys):
-            return self._write(rows_or_keys, Operation.DELETE, **options)
-        columns = [
-            name.partition(".")[0] for name in key_columns(KeyGenerator.from_properties(self.properties))
-        ]
-        found = self.get(rows_or_keys, partition=partition, columns=list(dict.fromkeys(columns)))
+            return self._write(self._located(rows_or_keys, partition), Operation.DELETE, **options)
+        found = self.get(rows_or_keys, partition=partition, columns=self._key_columns())
         return self._write(found, Operation.DELETE, **options)
+
+    def _located(self, rows: Rows, partition: str | None) -> Rows:
+        """Return rows to be deleted as they are if they name their partitions, else what the table has of such keys."""
+        state = load_state(self.store)
+        if names_partitions(_columns_of(rows, None), state):
+            if partition is not None:
+                raise ConfigError(
+                    f"partition is {partition!r}, and the rows to delete name their partitions themselves, or there "
+                    f"are none. Leave it out, or drop the partition columns of the rows."
+                )
+            return rows
+        generator = KeyGenerator.from_properties(self.properties)
+        if isinstance(rows, pa.Table):
+            record_keys = generator.record_keys(rows.combine_chunks()).unique()
+            query = make_query(state, columns=self._key_columns())
+            return self._looked_up(record_keys, state, query, partition)
+        wanted = _rows_by_tasks(rows, None)
+        stored = self.read(
+            wanted.session,
+            columns=[RECORD_KEY_COLUMN, *self._key_columns()],
+            filters=[] if partition is None else [(PARTITION_PATH_COLUMN, "=", partition)],
+        )
+        return on_spark.lookup.rows_with_keys(stored, wanted, generator)
+
+    def _key_columns(self) -> list[str]:
+        """Name the columns that keys and partition paths are made from."""
+        return tops_of(key_columns(KeyGenerator.from_properties(self.properties)))
 
     def delete_partitions(
         self, partitions: str | Sequence[str], *, maintenance: Maintenance | None = None
@@ -706,7 +738,7 @@ class Table:
         """
         state = load_state(self.store)
         generator = KeyGenerator.from_properties(self.properties)
-        (record_key,) = record_keys_of([key], generator, table_schema(state))
+        (record_key,) = record_keys_of([key], generator, table_schema(state)).to_pylist()
         return inspection.explain(state, self._index(state, None), record_key, partition=partition)
 
     def _index(self, state: TableState, query: Query | None) -> Index:
@@ -918,9 +950,7 @@ def _log_format(name: LogFormat | str) -> LogFormat:
         raise ConfigError(f"log_format is {name!r}; expected one of {known}.") from None
 
 
-def _columns_of(
-    schema: pa.Schema | StructType | DataFrame | Files | str, spark: SparkSession | None
-) -> pa.Schema:
+def _columns_of(schema: pa.Schema | StructType | Rows | str, spark: SparkSession | None) -> pa.Schema:
     if isinstance(schema, pa.Schema):
         return schema
     if isinstance(schema, str):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
@@ -568,10 +568,7 @@ class Player:
                 self.model.overwrite(rows, summary.instant or "", whole_table=whole)
                 return summary
             case WriteStep.DELETE_ROWS:
-                rows = self.rows(rng)
-                summary = self.table.delete(self._as_rows(rows))
-                self.model.delete(rows)
-                return summary
+                return self._delete_rows(rng)
             case WriteStep.DELETE_KEYS:
                 return self._delete_keys(rng)
             case WriteStep.DELETE_PARTITIONS:
@@ -614,6 +611,24 @@ class Player:
         partition = rng.choice([None, *sorted(self.model.partitions)])
         keys = [key[names[0]] for key in chosen] if len(names) == 1 else chosen
         summary = self.table.delete(keys, partition=partition)
+        self._forget(chosen, partition)
+        return summary
+
+    def _delete_rows(self, rng: random.Random) -> CommitSummary:
+        """Delete by rows, which may leave out in which partitions they are."""
+        rows = self.rows(rng)
+        paths = [name for name in self.history.partition_columns if name not in self.history.key_columns]
+        if paths and rng.random() < 0.5:
+            partition = rng.choice([None, *sorted(self.model.partitions)])
+            summary = self.table.delete(self._as_rows(rows.drop_columns(paths)), partition=partition)
+            self._forget(rows.to_pylist(), partition)
+        else:
+            summary = self.table.delete(self._as_rows(rows))
+            self.model.delete(rows)
+        return summary
+
+    def _forget(self, chosen: Iterable[dict[str, Any]], partition: str | None) -> None:
+        """Delete keys from the model, in a partition or wherever they are."""
         wanted = {self.model.record_key(key) for key in chosen}
         found = [
             row
@@ -622,7 +637,6 @@ class Player:
         ]
         columns = [self.model.schema.field(name) for name in self.history.place_columns]
         self.model.delete(pa.Table.from_pylist(found, pa.schema(columns)))
-        return summary
 
     def rows(self, rng: random.Random, *, soft_deletes: bool = False, count: int | None = None) -> pa.Table:
         """Draw a batch."""
@@ -706,6 +720,7 @@ class Player:
         for name in history.ordering_columns:
             yield _with(rows, {name: nulls[name]})
         yield rows.drop_columns(["grows"])
+        yield rows.append_column("unheard", pa.nulls(rows.num_rows, pa.string()))
         yield _with(rows, {"grows": pa.array(["text"] * rows.num_rows)})
         text = [name for name in history.partition_columns if PARTITION_TYPES[name] == pa.string()]
         for name in [] if history.url_encode else text:

@@ -252,8 +252,8 @@ def test_a_wrong_bucket_count_is_found_out_before_rows_are_missed() -> None:
 def looked_up(table: Table, index: Index, key: str) -> list[dict[str, Any]]:
     """Look a record key up by an index that nobody has checked."""
     state = load_state(table.store)
-    plan = plan_lookup(state, make_query(state), index, [key], partition=None)
-    return lookup(plan, [key], unproven=index).to_pylist()
+    plan = plan_lookup(state, make_query(state), index, pa.array([key]), partition=None)
+    return lookup(plan, pa.array([key]), unproven=index).to_pylist()
 
 
 @given(ROWS, st.integers(1, 12), st.integers(1, 12), st.sampled_from(["name", "sub"]), st.integers(0, 11))

@@ -154,7 +154,7 @@ def test_the_word_for_a_null_partition_is_no_value_of_it(table: Table, operation
 
 @pytest.mark.parametrize(
     ("operation", "column"),
-    [(o, c) for o in OPERATIONS for c in ("id", "dt", "ts") if (o, c) != ("delete", "ts")],
+    [(o, c) for o in OPERATIONS for c in ("id", "dt", "ts") if o != "delete" or c == "id"],
 )
 def test_a_missing_key_partition_or_ordering_column_is_named(
     table: Table, operation: str, column: str

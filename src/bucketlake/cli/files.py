@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -113,6 +113,17 @@ def read_rows(file: str, schema: pa.Schema, *, evolve: Evolve, given: FileFormat
         return fit_rows(rows, schema)
 
 
+def column_names(file: str, given: FileFormat | None = None) -> list[str]:
+    """Name the columns of a file."""
+    readers: dict[FileFormat, Callable[[str], Iterable[str]]] = {
+        FileFormat.PARQUET: lambda path: pq.read_schema(path).names,
+        FileFormat.CSV: _csv_names,
+        FileFormat.JSON: _json_columns,
+    }
+    with _named(file):
+        return list(readers[format_of(file, given)](file))
+
+
 def read_columns(file: str, schema: pa.Schema, *, given: FileFormat | None = None) -> pa.Table:
     """Read the columns of `schema` from a file that may have others too."""
     rows = _read(file, schema, given, is_whole=False)
@@ -179,20 +190,27 @@ def _typed(file: str, field: pa.Field, values: Sequence[Any], convert: Callable[
         raise
 
 
-def _csv_columns(file: str) -> Mapping[str, pa.ChunkedArray]:
-    parsed = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    with pyarrow.csv.open_csv(file, parse_options=parsed) as reader:
-        names = reader.schema.names
+_CSV = pyarrow.csv.ParseOptions(newlines_in_values=True)
+
+
+def _csv_names(file: str) -> list[str]:
+    with pyarrow.csv.open_csv(file, parse_options=_CSV) as reader:
+        names: list[str] = reader.schema.names
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(f"column {twice[0]!r} is there twice")
+    return names
+
+
+def _csv_columns(file: str) -> Mapping[str, pa.ChunkedArray]:
+    names = _csv_names(file)
     texts = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(names, pa.string()),
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    rows = pyarrow.csv.read_csv(file, parse_options=parsed, convert_options=texts)
+    rows = pyarrow.csv.read_csv(file, parse_options=_CSV, convert_options=texts)
     return {name: rows.column(name) for name in names}
 
 

@@ -23,13 +23,13 @@ from bucketlake.cli.app import (
     open_table,
     pairs,
 )
-from bucketlake.cli.files import FileFormat, read_columns, read_rows, read_schema, schema_after
+from bucketlake.cli.files import FileFormat, column_names, read_columns, read_rows, read_schema, schema_after
 from bucketlake.cli.values import parse_key
 from bucketlake.config import BucketEngine, TableType
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.table import Table, create_table
-from bucketlake.write import BUCKETS_DEFAULT, CommitSummary, evolution, key_columns
+from bucketlake.write import BUCKETS_DEFAULT, CommitSummary, evolution, key_columns, tops_of
 
 
 class TypeWord(StrEnum):
@@ -216,7 +216,10 @@ def delete(
         typer.Option(metavar="KEY", help="Key to delete, as JSON if of several columns; may be repeated."),
     ] = None,
     from_file: Annotated[
-        str | None, typer.Option("--from", metavar="FILE", help="File with the key and partition columns.")
+        str | None,
+        typer.Option(
+            "--from", metavar="FILE", help="File with the key columns, and the partition columns or none."
+        ),
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Path of the partition the keys are in.")] = None,
     format_: Format = None,
@@ -234,22 +237,25 @@ def delete(
         keys = [parse_key(text, schema, fields) for text in key]
         summary = opened.delete(keys, partition=partition)
     else:
-        if partition is not None:
-            raise ConfigError("--partition goes with --key; a file names the partitions in its columns.")
-        summary = _delete_rows(opened, from_file or "", format_, on_local_spark=spark)
+        summary = _delete_rows(opened, from_file or "", format_, partition, on_local_spark=spark)
     _show(summary, Screen(as_json))
     if summary.instant is None:
         raise typer.Exit(EXIT_NOTHING_FOUND)
 
 
-def _delete_rows(table: Table, file: str, given: FileFormat | None, *, on_local_spark: bool) -> CommitSummary:
-    tops = {name.partition(".")[0] for name in key_columns(KeyGenerator.from_properties(table.properties))}
-    schema = pa.schema([field for field in table.schema if field.name in tops])
+def _delete_rows(
+    table: Table, file: str, given: FileFormat | None, partition: str | None, *, on_local_spark: bool
+) -> CommitSummary:
+    keys = KeyGenerator.from_properties(table.properties)
+    needed, known = tops_of(keys.record_key_fields), column_names(file, given)
+    needed += [name for name in tops_of(key_columns(keys)) if name in known]
+    schema = pa.schema([field for field in table.schema if field.name in needed])
     read = partial(read_columns, schema=schema, given=given)
     if not on_local_spark:
-        return table.delete(read(file))
+        return table.delete(read(file), partition=partition)
     session = on_spark.local.local_session()
-    return table.delete(on_spark.local.files_read_by(session, [file], read, schema))
+    rows = on_spark.local.files_read_by(session, [file], read, schema)
+    return table.delete(rows, partition=partition)
 
 
 def _show(summary: CommitSummary, screen: Screen) -> None:

@@ -25,10 +25,11 @@ Key = object
 """The value of the key column, or a mapping from key columns to values."""
 
 
-def record_keys_of(keys: Sequence[Key], generator: KeyGenerator, schema: pa.Schema) -> tuple[str, ...]:
+def record_keys_of(keys: Sequence[Key], generator: KeyGenerator, schema: pa.Schema) -> pa.Array:
     """Spell keys as the table stores them, checking each value against its column."""
-    return tuple(
-        generator.record_key_of(_key_values(key, generator.record_key_fields, schema)) for key in keys
+    return pa.array(
+        [generator.record_key_of(_key_values(key, generator.record_key_fields, schema)) for key in keys],
+        pa.string(),
     )
 
 
@@ -56,14 +57,13 @@ def _scalar(value: object, field: str, schema: pa.Schema) -> pa.Scalar:
         raise FilterError(f"column {field!r} is a {kind} and cannot hold {value!r}: {error}") from None
 
 
-def lookup(plan: ReadPlan, record_keys: Sequence[str], *, unproven: Index | None = None) -> pa.Table:
+def lookup(plan: ReadPlan, record_keys: pa.Array, *, unproven: Index | None = None) -> pa.Table:
     """Read the rows with these record keys from the slices of a plan.
 
     `unproven` is the index that the plan left slices out by, if only a caller vouches for it. The keys that are met
     on the way then must lie where it says; to check them costs next to nothing, they were read anyway.
     """
-    wanted = pa.array(record_keys, pa.string())
-    found = in_parallel(lambda s: _look_into(s, plan.context, wanted), plan.slices, plan.context.store)
+    found = in_parallel(lambda s: _look_into(s, plan.context, record_keys), plan.slices, plan.context.store)
     if unproven is not None:
         check_keys_met(plan, unproven, [entry.keys_met for entry in found])
     return pa.Table.from_batches([batch for entry in found for batch in entry.batches], plan.context.schema)

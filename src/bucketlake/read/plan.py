@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from bucketlake.errors import ConfigError
 from bucketlake.index import Index, Pieces, hash_pieces, resolve_counts
 from bucketlake.keygen import KeyGenerator
@@ -69,13 +71,19 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
     return _plan(state, query, index, keys, found, pieces)
 
 
+KEYS_PRUNED_BY_MAX = 10_000
+"""More keys are in every bucket, of nearly every table; to find out costs more than it spares."""
+
+
 def plan_lookup(
-    state: TableState, query: Query, index: Index, record_keys: Sequence[str], *, partition: str | None
+    state: TableState, query: Query, index: Index, record_keys: pa.Array, *, partition: str | None
 ) -> ReadPlan:
     """Decide which slices can hold these record keys, in one partition or in all."""
     files = files_of(state) if partition is None else list_files(state.store, [partition])
     found = _Found(len(files), files, query.as_of, None)
-    pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys)
+    pieces = None
+    if len(record_keys) <= KEYS_PRUNED_BY_MAX:
+        pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys.to_pylist())
     return _plan(state, query, index, KeyGenerator.from_properties(state.properties), found, pieces)
 
 

@@ -13,7 +13,7 @@ from bucketlake.spark.worker import settle_worker
 from bucketlake.spark.zones import in_zone_of
 
 if TYPE_CHECKING:
-    from bucketlake.spark import files, local, plain_reads, read, services, write
+    from bucketlake.spark import files, local, lookup, plain_reads, read, services, write
 
 __all__ = [
     "SPARK_SETTINGS",
@@ -22,6 +22,7 @@ __all__ = [
     "files",
     "in_zone_of",
     "local",
+    "lookup",
     "parse_ddl",
     "plain_reads",
     "read",
@@ -30,7 +31,7 @@ __all__ = [
     "write",
 ]
 
-_NEED_PYSPARK = frozenset({"files", "local", "plain_reads", "read", "services", "write"})
+_NEED_PYSPARK = frozenset({"files", "local", "lookup", "plain_reads", "read", "services", "write"})
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -11,9 +11,17 @@ from bucketlake.write.append import (
 )
 from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received_sum
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, alter, create, name_for_path, options_of
-from bucketlake.write.job import ArrowRows, Rows, WriteOptions, evolution, run_delete_partitions, run_write
+from bucketlake.write.job import (
+    ArrowRows,
+    Rows,
+    WriteOptions,
+    evolution,
+    names_partitions,
+    run_delete_partitions,
+    run_write,
+)
 from bucketlake.write.state import Operation, WriteState, plan_write
-from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code
+from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code, tops_of
 from bucketlake.write.task import GroupWritten, write_groups
 
 __all__ = [
@@ -43,11 +51,13 @@ __all__ = [
     "evolution",
     "key_columns",
     "name_for_path",
+    "names_partitions",
     "options_of",
     "plan_write",
     "received_sum",
     "run_delete_partitions",
     "run_write",
     "sort_by_code",
+    "tops_of",
     "write_groups",
 ]

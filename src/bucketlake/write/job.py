@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.config import TableProperties
-from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError
+from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError, SchemaError
 from bucketlake.index import Index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, list_files
@@ -44,7 +44,7 @@ from bucketlake.write.state import (
     plan_write,
     replaced_by,
 )
-from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code
+from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code, tops_of
 from bucketlake.write.task import GroupWritten, write_groups
 from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
 
@@ -299,16 +299,40 @@ def columns_after(
     stored = table_schema(state)
     incoming = pa.schema([column for column in incoming if column.name not in META_COLUMNS])
     if operation is Operation.DELETE:
-        keys = key_columns(KeyGenerator.from_properties(state.properties))
-        tops = {name.partition(".")[0] for name in keys}
-        evolve(
-            pa.schema([column for column in stored if column.name in tops]),
-            pa.schema([column for column in incoming if column.name in tops]),
-            fixed=keys,
-            merge=True,  # what else is in a struct is passed over
-        )
+        _check_keys(incoming, stored, key_columns(KeyGenerator.from_properties(state.properties)))
         return stored
     return evolution(state.properties, merge_schema=options.merge_schema)(stored, incoming)
+
+
+def _check_keys(incoming: pa.Schema, stored: pa.Schema, names: Sequence[str]) -> None:
+    """Refuse rows whose columns with these names, which place records, are not the table's."""
+    tops = tops_of(names)
+    evolve(
+        pa.schema([column for column in stored if column.name in tops]),
+        pa.schema([column for column in incoming if column.name in tops]),
+        fixed=names,
+        merge=True,  # what else is in a struct is passed over
+    )
+
+
+def names_partitions(incoming: pa.Schema, state: TableState) -> bool:
+    """Tell whether rows to be deleted say in which partitions they are; SchemaError if they do so by half.
+
+    Those that do not have keys at least, which can be looked up.
+    """
+    keys = KeyGenerator.from_properties(state.properties)
+    of_key = tops_of(keys.record_key_fields)
+    of_path = [name for name in tops_of(field.name for field in keys.partition_fields) if name not in of_key]
+    missing = [name for name in of_path if name not in incoming.names]
+    if not missing or {name.lower() for name in missing} & {name.lower() for name in incoming.names}:
+        return True  # A column that differs in case only is named by whoever checks the rows.
+    if len(missing) < len(of_path):
+        raise SchemaError(
+            f"the rows to delete have no column {missing[0]!r}, and the table is partitioned by {', '.join(of_path)}. "
+            f"Add the column; or drop the others, then the keys are looked for in every partition."
+        )
+    _check_keys(incoming, table_schema(state), keys.record_key_fields)
+    return False
 
 
 def evolution(

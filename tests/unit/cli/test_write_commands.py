@@ -272,6 +272,25 @@ def test_delete_takes_a_file_and_passes_over_what_is_no_key(
     assert [row["id"] for row in answer(run("read", plain, "--json"))] == ["c"]
 
 
+@pytest.mark.parametrize("name", ["gone.csv", "gone.json", "gone.parquet"])
+def test_delete_finds_the_partitions_of_keys_in_a_file(
+    run: Run, plain: Path, tmp_path: Path, name: str
+) -> None:
+    rows = [{"id": key, "day": day, "n": 1} for key in "abc" for day in ("d", "e")]
+    run("upsert", plain, lines(tmp_path / "r.json", *rows))
+    file = tmp_path / name
+    match file.suffix:
+        case ".csv":
+            file.write_text("why,id\nx,a\ny,b\n")
+        case ".json":
+            lines(file, {"id": "a", "why": "x"}, {"id": "b"})
+        case _:
+            pq.write_table(pa.table({"id": ["a", "b"], "why": [1, 2]}), file)
+    assert answer(run("delete", plain, "--from", file, "--partition", "d", "--json"))["deleted"] == 2
+    assert answer(run("delete", plain, "--from", file, "--json"))["deleted"] == 2
+    assert {row["id"] for row in answer(run("read", plain, "--json"))} == {"c"}
+
+
 def test_deleting_a_key_that_is_not_there_exits_with_1(run: Run, plain: Path, tmp_path: Path) -> None:
     run("upsert", plain, lines(tmp_path / "r.json", {"id": "a", "day": "d", "n": 1}))
     code, out, err = run("delete", plain, "--key", "zzz")
@@ -356,8 +375,12 @@ def test_a_csv_value_that_does_not_fit_is_named_with_file_row_and_column(
         (["upsert", "{table}", "{file}/other.parquet"], 2, "other.parquet: column 'n' is string"),
         (["delete", "{table}"], 2, "either --key or --from"),
         (["delete", "{table}", "--key", "a", "--from", "x.csv"], 2, "either --key or --from"),
-        (["delete", "{table}", "--from", "{file}/rows.json", "--partition", "d"], 2, "goes with --key"),
-        (["delete", "{table}", "--from", "{file}/keys.csv"], 2, "keys.csv: there is no column 'day'"),
+        (
+            ["delete", "{table}", "--from", "{file}/other.parquet", "--partition", "d"],
+            2,
+            "name their partitions",
+        ),
+        (["delete", "{table}", "--from", "{file}/days.csv"], 2, "days.csv: there is no column 'id'"),
         (["upsert", "{golden}", "{file}/rows.json"], 4, "bucketlake metadata drop"),
     ],
 )
@@ -375,7 +398,7 @@ def test_an_error_is_one_sentence_and_a_code(
     (tmp_path / "broken.json").write_text('{"id": "a", "day": "d", "n": 1}\n{"id":')
     (tmp_path / "list.json").write_text("[1, 2]\n")
     (tmp_path / "empty.csv").write_text("id,n\na,\n")
-    (tmp_path / "keys.csv").write_text("id\na\n")
+    (tmp_path / "days.csv").write_text("day\nd\n")
     pq.write_table(pa.table({"id": ["a"], "day": ["d"], "n": ["x"]}), tmp_path / "other.parquet")
     places = {
         "new": tmp_path / "new",
