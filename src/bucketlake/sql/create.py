@@ -42,6 +42,8 @@ class CreateTable:
     rule_type: str | None = None
     hive_style: bool = False
     url_encode: bool = False
+    merge_schema: bool = False
+    allow_missing_columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def parse_create(cursor: Cursor) -> CreateTable:
         rule_type=made.text("hoodie.bucket.index.partition.rule.type"),
         hive_style=made.flag("hoodie.datasource.write.hive_style_partitioning"),
         url_encode=made.flag("hoodie.datasource.write.partitionpath.urlencode"),
+        merge_schema=made.flag("mergeSchema"),
+        allow_missing_columns=made.flag("allowMissingColumns"),
     )
 
 
@@ -294,6 +298,8 @@ _SPELLINGS: dict[str, Sequence[str]] = {
     "hoodie.bucket.index.partition.rule.type": ("hoodie.bucket.index.partition.rule",),
     "hoodie.datasource.write.hive_style_partitioning": (),
     "hoodie.datasource.write.partitionpath.urlencode": (),
+    "mergeSchema": ("bucketlake.merge.schema",),
+    "allowMissingColumns": ("bucketlake.allow.missing.columns",),
     "connector": (),
     "path": (),
 }

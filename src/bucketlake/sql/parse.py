@@ -35,6 +35,8 @@ class Insert:
     """The columns that the query gives, if not all, in the table's order."""
     by_name: bool = False
     overwrite: bool = False
+    merge_schema: bool | None = None
+    """Whether the query may add columns; None: if the table says so."""
     partition: Mapping[str, str | None] = field(default_factory=dict)
     """Partition columns with their values; None for one that the query gives."""
 
@@ -133,6 +135,7 @@ def _take_table(cursor: Cursor, tables: Collection[str]) -> TableName | str:
 
 def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
     cursor.take("INSERT")
+    merge_schema = cursor.may_take("WITH", "SCHEMA", "EVOLUTION") or None
     overwrite = cursor.may_take("OVERWRITE")
     if not overwrite and not cursor.may_take("INTO"):
         cursor.fail("INTO or OVERWRITE")
@@ -156,6 +159,7 @@ def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
         columns=columns,
         by_name=by_name,
         overwrite=overwrite,
+        merge_schema=merge_schema,
         partition=partition,
     )
 

@@ -32,8 +32,8 @@ from bucketlake.sql.parse import (
 from bucketlake.sql.sources import Sources, check_delete, columns_for, filters_for, find_sources
 from bucketlake.state import files_of, load_state
 from bucketlake.table import Table, create_table
-from bucketlake.write import CommitSummary, key_columns
-from bucketlake.write.tag import tops_of
+from bucketlake.write import CommitSummary, key_columns, tops_of
+from bucketlake.write.state import SCHEMA_MERGED, is_set
 
 _WAREHOUSE_DEFAULT = "warehouse"
 _NESTED = (ArrayType, MapType, StructType)
@@ -122,9 +122,9 @@ def _insert(spark: SparkSession, catalog: Catalog, insert: Insert, sources: Sour
     table = _open(catalog, insert.table)
     rows = _fitted(_frame(spark, catalog, sources), insert, table, spark)
     if not insert.overwrite:
-        return table.upsert(rows)
+        return table.upsert(rows, merge_schema=insert.merge_schema)
     is_partitioned = bool(KeyGenerator.from_properties(table.properties).partition_fields)
-    summary = table.overwrite(rows, whole_table=not is_partitioned)
+    summary = table.overwrite(rows, whole_table=not is_partitioned, merge_schema=insert.merge_schema)
     if summary.instant is None and insert.partition and None not in insert.partition.values():
         return _emptied(table, insert, spark, summary)
     return summary
@@ -154,7 +154,8 @@ def _fitted(frame: DataFrame, insert: Insert, table: Table, spark: SparkSession)
     fixed = _partition_values(insert, table)
     wanted = _columns_given(insert, [name for name in kinds if name not in fixed], table)
     if insert.by_name:
-        wanted = _resolved(frame.columns, table, "the query")
+        merges = insert.merge_schema or is_set(table.properties, SCHEMA_MERGED)
+        wanted = _resolved(frame.columns, table, "the query", may_add=merges)
     if len(frame.columns) != len(wanted):
         raise ConfigError(
             f"the query gives {len(frame.columns)} columns ({', '.join(frame.columns)}), and {len(wanted)} are to be "
@@ -171,7 +172,7 @@ def _fitted(frame: DataFrame, insert: Insert, table: Table, spark: SparkSession)
             columns.append(_fitting(fn.lit(fixed[name]), "string", kind, name).alias(name))
         else:
             columns.append(fn.lit(None).cast(kind).alias(name))
-    return rows.select(*columns)
+    return rows.select(*columns, *(on_spark.types.quoted(name) for name in wanted if name not in kinds))
 
 
 def _kinds(table: Table, spark: SparkSession) -> dict[str, DataType]:
@@ -213,16 +214,16 @@ def _columns_given(insert: Insert, without_fixed: list[str], table: Table) -> li
     return _resolved(insert.columns, table, "INSERT") if insert.columns else without_fixed
 
 
-def _resolved(names: Any, table: Table, who: str) -> list[str]:
+def _resolved(names: Any, table: Table, who: str, *, may_add: bool = False) -> list[str]:
     """Return columns under the table's spelling."""
     by_name = {name.lower(): name for name in table.schema.names}
     strangers = [name for name in names if name.lower() not in by_name]
-    if strangers or len({name.lower() for name in names}) < len(names):
+    if (strangers and not may_add) or len({name.lower() for name in names}) < len(names):
         raise ConfigError(
             f"{who} names the columns {', '.join(names)}; expected each once, and columns of the table: "
-            f"{', '.join(table.schema.names)}."
+            f"{', '.join(table.schema.names)}. INSERT WITH SCHEMA EVOLUTION INTO ... BY NAME adds others to the table."
         )
-    return [by_name[name.lower()] for name in names]
+    return [by_name.get(name.lower(), name) for name in names]
 
 
 def _create(spark: SparkSession, catalog: Catalog, wanted: CreateTable) -> Table:
@@ -279,6 +280,8 @@ def _made(
         table_type=wanted.table_type,
         hive_style=wanted.hive_style,
         url_encode=wanted.url_encode,
+        merge_schema=wanted.merge_schema,
+        allow_missing_columns=wanted.allow_missing_columns,
         storage_options=options,
         **more,
     )
