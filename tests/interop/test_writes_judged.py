@@ -119,6 +119,53 @@ def judge_changes(hudi: HudiJvm, path: Path, played: Played) -> None:
     assert_same_rows(played.table.to_arrow(meta_columns=True, begin=after), expected, without=without)
 
 
+@pytest.mark.shows("S5")
+@BOTH_TYPES
+def test_hudi_reads_and_writes_a_table_whose_columns_were_relaxed_and_filled_in(
+    hudi: HudiJvm, tmp_path: Path, table_type: str
+) -> None:
+    strict = pa.schema([*SCHEMA, pa.field("n", pa.int32(), nullable=False)])
+    loose = SCHEMA.append(pa.field("n", pa.int32())).append(pa.field("more", pa.string()))
+    table = create_table(
+        None,
+        tmp_path,
+        strict,
+        key="id",
+        partition="dt",
+        ordering="ts",
+        buckets=2,
+        table_type=table_type,
+        name="t",
+    )
+    table.alter(allow_missing_columns=True)
+
+    def of(schema: pa.Schema, ids: str, ts: int, **values: object) -> pa.Table:
+        return pa.Table.from_pylist([{"id": key, "ts": ts, "dt": "a"} | values for key in ids], schema)
+
+    expected: dict[str, tuple[int | None, str | None]] = {
+        "a": (1, None),
+        "b": (2, None),
+        "c": (None, "x"),
+        "d": (None, None),
+    }
+    table.upsert(of(strict, "abcd", 1, n=1))
+    table.upsert(of(strict, "b", 2, n=2), log_format="avro")
+    table.upsert(of(loose, "c", 2, n=None, more="x"), merge_schema=True, log_format="avro")
+    table.upsert(of(SCHEMA, "de", 2))
+
+    def judge_rows(expected: dict[str, tuple[int | None, str | None]]) -> None:
+        for found in (table.to_arrow(), hudi.read(tmp_path), read_snapshot(tmp_path)):
+            rows = found.select(["id", "n", "more"]).to_pylist()
+            assert {row["id"]: (row["n"], row["more"]) for row in rows} == expected
+
+    judge_rows(expected | {"e": (None, None)})
+    hudi.write(
+        tmp_path, of(loose, "af", 3, n=7, more="y"), options_for("t", table_type=table_type, buckets=2)
+    )
+    table.delete(pa.table({"id": ["e"]}))
+    judge_rows(expected | {"a": (7, "y"), "f": (7, "y")})
+
+
 # ── by turns ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SHARED = {

@@ -35,6 +35,10 @@ ORDERS = TableName("orders")
             Insert(table=ORDERS, query="SELECT 1, 2", columns=("a", "b c")),
         ),
         ("INSERT INTO orders (SELECT 1)", Insert(table=ORDERS, query="(SELECT 1)")),
+        (
+            "INSERT WITH SCHEMA EVOLUTION INTO orders BY NAME SELECT 1 a",
+            Insert(table=ORDERS, query="SELECT 1 a", by_name=True, merge_schema=True),
+        ),
         ("INSERT INTO orders BY NAME SELECT 1 a", Insert(table=ORDERS, query="SELECT 1 a", by_name=True)),
         (
             "INSERT INTO bucketlake.`/data/x y` WITH a AS (SELECT 1) SELECT * FROM a",
