@@ -19,7 +19,7 @@ from pyarrow import types
 
 from bucketlake.basefile.encodings import columns_with_dictionary
 from bucketlake.basefile.footer import AVRO_SCHEMA_KEY, MODEL_KEY, NO_ROWS, FileFacts
-from bucketlake.schema import RECORD_KEY_COLUMN
+from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of
 
 ROW_GROUP_ROWS = 1 << 20
 ROW_GROUP_BYTES = 128 << 20
@@ -81,7 +81,7 @@ class BaseFileWriter:
             start += piece.num_rows
             self._gathered.append(piece)
             self._gathered_rows += piece.num_rows
-            self._gathered_bytes += piece.nbytes
+            self._gathered_bytes += bytes_of(piece)
             if self._gathered_rows == self._group_rows_max or self._gathered_bytes >= self._group_bytes_max:
                 self._write_row_group()
 

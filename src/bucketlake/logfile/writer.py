@@ -25,7 +25,7 @@ from bucketlake.logfile.avro_columns import decode_records
 from bucketlake.logfile.avro_encoder import encode_records
 from bucketlake.logfile.deletes import Deletes, delete_records, encode_deletes
 from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks, encode_block
-from bucketlake.schema import RECORD_KEY_COLUMN
+from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of
 
 BLOCK_BYTES = 256 << 20
 
@@ -89,7 +89,7 @@ def log_file_facts(data: bytes | memoryview, *, path: str) -> LogFacts:
 
 
 def _pieces(records: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
-    count = -(-records.nbytes // block_bytes) or 1
+    count = -(-bytes_of(records) // block_bytes) or 1
     step = -(-records.num_rows // count)
     for start in range(0, records.num_rows, step):
         yield records.slice(start, step)

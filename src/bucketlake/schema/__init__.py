@@ -18,6 +18,7 @@ from bucketlake.schema.meta import (
 )
 from bucketlake.schema.names import RESERVED, check_names
 from bucketlake.schema.nulls import all_nullable, find_null_element
+from bucketlake.schema.sizes import bytes_of
 
 __all__ = [
     "COMMIT_TIME_COLUMN",
@@ -32,6 +33,7 @@ __all__ = [
     "all_nullable",
     "arrow_to_avro",
     "avro_to_arrow",
+    "bytes_of",
     "check_names",
     "evolve",
     "find_null_element",

@@ -41,7 +41,7 @@ from bucketlake.layout.names import (
 )
 from bucketlake.logfile import read_log_files
 from bucketlake.merge import MergeRules, merge_slice
-from bucketlake.schema import RECORD_KEY_COLUMN, named_in
+from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of, named_in
 from bucketlake.services.compaction import put_base_file
 from bucketlake.storage import Spill, Store
 from bucketlake.timeline import ClusteringSlice, WriteStat
@@ -257,11 +257,11 @@ def _hold(task: RegroupTask, first: int) -> _Held:
         rows.append(batch)
         owners.append(of_batch)
         rows[-1:], owners[-1:] = _within(rows[-1:], owners[-1:], first, end)
-        size += sum(part.nbytes for part in rows[-1:])
+        size += sum(map(bytes_of, rows[-1:]))
         while task.budget_bytes is not None and size > task.budget_bytes and end - first > 1:
             end = first + (end - first) // 2
             rows, owners = _within(rows, owners, first, end)
-            size = sum(part.nbytes for part in rows)
+            size = sum(map(bytes_of, rows))
     held = pa.Table.from_batches(rows, task.schema).combine_chunks()
     return _Held(held, np.concatenate([np.empty(0, np.int32), *owners]), end, read)
 

@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.schema import bytes_of
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover
 from bucketlake.write import GROUP_BITS, Piece, WriteState, sort_by_code
@@ -81,7 +82,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         if not batch.num_rows:
             continue
         pending.append(batch)
-        size_bytes += batch.nbytes
+        size_bytes += bytes_of(batch)
         if size_bytes > CHUNK_BYTES:
             yield pa.Table.from_batches(pending)
             pending, size_bytes = [], 0
@@ -101,7 +102,7 @@ def pack(rows: pa.Table, state: WriteState, outlet: Outlet) -> pa.RecordBatch:
     tagged = sort_by_code(rows, state)
     rows_max = None
     if outlet.piece_bytes is not None:
-        rows_max = max(1, outlet.piece_bytes * len(tagged.codes) // max(1, tagged.rows.nbytes))
+        rows_max = max(1, outlet.piece_bytes * len(tagged.codes) // max(1, bytes_of(tagged.rows)))
     starts = tagged.starts(rows_max)
     pieces = list(tagged.pieces(starts))
     high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)

@@ -58,6 +58,7 @@ from bucketlake.schema import (
     COMMIT_TIME_COLUMN,
     FILE_NAME_COLUMN,
     PARTITION_PATH_COLUMN,
+    bytes_of,
     find_null_element,
     fit_rows,
     key_hash_sum,
@@ -159,7 +160,7 @@ def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[Group | None]]:
     """Bring the rows of pieces together: small ones are copied, and not kept."""
     groups, batches = zip(*((piece.group, piece.rows) for piece in run), strict=True)
     rows = pa.Table.from_batches(batches)
-    return rows if rows.nbytes > len(batches) * _LARGE_BYTES else rows.combine_chunks(), set(groups)
+    return rows if bytes_of(rows) > len(batches) * _LARGE_BYTES else rows.combine_chunks(), set(groups)
 
 
 def _groups_in(rows: pa.Table, groups: set[Group | None], state: WriteState) -> Iterator[_Group]:
