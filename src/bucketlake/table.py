@@ -7,6 +7,7 @@ Each call sees the table as it is at that moment; a `Table` keeps no timeline.
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
@@ -663,7 +664,7 @@ class Table:
 
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> Savepoint:
         """Keep the table as it was after a write, the newest if none is named: its files stay."""
-        return services.create_savepoint(self.store, instant, user=getpass.getuser(), comment=comment)
+        return services.create_savepoint(self.store, instant, user=_user(), comment=comment)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """List the savepoints, oldest first."""
@@ -932,6 +933,13 @@ def _resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as containers have them
+        return str(os.getuid())
 
 
 def _table_type(name: TableType | str) -> TableType:

@@ -67,6 +67,26 @@ def test_the_feature_table_of_the_readme_is_up_to_date() -> None:
     assert _features().readme_with_table(readme) == readme, "run: make features FEATURES_ARGS=--readme"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "home", "reason"),
+    [
+        (
+            r"\bcache=True",
+            "compiled.py",
+            "there is not always a place for numba's cache: use bucketlake.compiled",
+        ),
+        (
+            r"(rows|records|batch|table|piece|part)\.nbytes",
+            "sizes.py",
+            "ends the process for some rows of Spark's",
+        ),
+    ],
+)
+def test_what_fails_for_some_users_is_called_in_one_place(pattern: str, home: str, reason: str) -> None:
+    offenders = [f for f in SOURCES if re.search(pattern, f.read_text()) and f.name != home]
+    assert offenders == [], reason
+
+
 @pytest.mark.parametrize("pattern", [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"NotImplementedError"])
 def test_nothing_is_left_for_later(pattern: str) -> None:
     offenders = [str(f.relative_to(ROOT)) for f in SOURCES if re.search(pattern, f.read_text())]

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.compiled import compiled
 from bucketlake.keygen import EMPTY_PIECE, NULL_PIECE
 
 Int32Array = npt.NDArray[np.int32]
@@ -94,7 +94,7 @@ def _buffers(keys: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any], npt.ND
     return data, offsets, valid
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _buckets(data, offsets, valid, names, ends, count):  # type: ignore[no-untyped-def] # numba infers
     buckets = np.empty(len(offsets) - 1, np.int32)
     for row in range(len(buckets)):
@@ -124,7 +124,7 @@ def _buckets(data, offsets, valid, names, ends, count):  # type: ignore[no-untyp
     return buckets
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _ring_hashes(data, offsets, valid, names, ends):  # type: ignore[no-untyped-def] # numba infers
     hashes = np.empty(len(offsets) - 1, np.int32)
     longest = np.int64(0)
@@ -151,7 +151,7 @@ def _ring_hashes(data, offsets, valid, names, ends):  # type: ignore[no-untyped-
     return hashes
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _list_hash(data, start, stop, names, ends):  # type: ignore[no-untyped-def] # numba infers
     key_start = start
     list_hash = np.uint32(1)
@@ -175,7 +175,7 @@ def _list_hash(data, start, stop, names, ends):  # type: ignore[no-untyped-def] 
     return list_hash
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _join_pieces(data, start, stop, names, ends, joined):  # type: ignore[no-untyped-def] # numba infers
     key_start = start
     length = 0
@@ -203,7 +203,7 @@ def _join_pieces(data, start, stop, names, ends, joined):  # type: ignore[no-unt
     return length
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _find(data, byte, start, stop):  # type: ignore[no-untyped-def] # numba infers
     for place in range(start, stop):
         if data[place] == byte:
@@ -211,7 +211,7 @@ def _find(data, byte, start, stop):  # type: ignore[no-untyped-def] # numba infe
     return stop
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _value_end(data, colon, stop):  # type: ignore[no-untyped-def] # numba infers
     comma = -1
     for place in range(colon + 1, stop):
@@ -222,7 +222,7 @@ def _value_end(data, colon, stop):  # type: ignore[no-untyped-def] # numba infer
     return stop
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_hash_field(data, start, stop, names, ends):  # type: ignore[no-untyped-def] # numba infers
     if len(ends) == 0:
         return True
@@ -234,7 +234,7 @@ def _is_hash_field(data, start, stop, names, ends):  # type: ignore[no-untyped-d
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _equal(data, start, stop, text):  # type: ignore[no-untyped-def] # numba infers
     if stop - start != len(text):
         return False
@@ -244,7 +244,7 @@ def _equal(data, start, stop, text):  # type: ignore[no-untyped-def] # numba inf
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _string_hash(data, start, stop):  # type: ignore[no-untyped-def] # numba infers
     """`String.hashCode` of UTF-8 bytes: each character as its one or two UTF-16 units."""
     string_hash = np.uint32(0)
@@ -273,12 +273,12 @@ def _string_hash(data, start, stop):  # type: ignore[no-untyped-def] # numba inf
     return string_hash
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _tail(data, place):  # type: ignore[no-untyped-def] # numba infers
     return np.uint32(data[place]) & np.uint32(0x3F)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _xxh32(data, start, stop):  # type: ignore[no-untyped-def] # numba infers
     """XXH32 with seed 0: four lanes of 16 bytes, then words, then bytes, then the final mix."""
     length = stop - start
@@ -309,17 +309,17 @@ def _xxh32(data, start, stop):  # type: ignore[no-untyped-def] # numba infers
     return mixed ^ mixed >> np.uint32(16)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _round(lane, word):  # type: ignore[no-untyped-def] # numba infers
     return np.uint32(_rotate(np.uint32(lane + word * _PRIME_2), 13) * _PRIME_1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _rotate(word, bits):  # type: ignore[no-untyped-def] # numba infers
     return np.uint32(word << np.uint32(bits)) | np.uint32(word >> np.uint32(32 - bits))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _word(data, place):  # type: ignore[no-untyped-def] # numba infers
     low = np.uint32(data[place]) | np.uint32(data[place + 1]) << np.uint32(8)
     return low | np.uint32(data[place + 2]) << np.uint32(16) | np.uint32(data[place + 3]) << np.uint32(24)

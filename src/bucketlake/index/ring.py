@@ -20,9 +20,10 @@ from functools import cached_property
 from itertools import pairwise
 from uuid import UUID
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from bucketlake.compiled import compiled
 
 HASH_MAX = 0x7FFFFFFF
 RANGE = HASH_MAX + 1
@@ -122,7 +123,7 @@ class Ring:
         self.__post_init__()
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _find_owners(values, directory, hashes, places):  # type: ignore[no-untyped-def] # numba infers
     count = len(values)
     for number in range(len(hashes)):

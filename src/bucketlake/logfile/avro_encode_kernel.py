@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from numba import boolean, int32, int64, njit, uint8, uint64
 
+from bucketlake.compiled import compiled
 from bucketlake.logfile.avro_kernel import copy_bytes
 
 OP, NEXT, NULL_BYTE, VALUE_BYTE, SLOT, ARG = range(6)
@@ -77,7 +78,7 @@ def _decimal_size(low, high):  # type: ignore[no-untyped-def]
     return bits // 8 + 1
 
 
-@njit(
+@compiled(
     int64(
         int64[:, ::1],
         int64[:, ::1],
@@ -90,8 +91,6 @@ def _decimal_size(low, high):  # type: ignore[no-untyped-def]
         uint8[::1],
         int64,
     ),
-    cache=True,
-    nogil=True,
 )
 def run(program, slots, rows, is_framed, stack, arena8, arena32, arena64, out, at):  # type: ignore[no-untyped-def]
     """Encode `rows` records into `out` from `at` on; return where they end, or -1 for a null in a wrong place.

@@ -32,6 +32,8 @@ from numba import boolean, int32, int64, njit, types, uint8, uint32, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from bucketlake.compiled import compiled
+
 OP, NEXT, BRANCHES, NULL_BRANCH, SLOT, ARG = range(6)
 VALIDITY, VALUES, DATA = range(3)
 ENTRIES, BYTES, NULLS = range(3)
@@ -95,12 +97,10 @@ def _varint(data, position, stop):  # type: ignore[no-untyped-def]  # numba infe
     return int64(0), int64(-1)
 
 
-@njit(
+@compiled(
     types.void(
         int64[:, ::1], int64[:, ::1], int64[:, ::1], int64, uint8[::1], int32[::1], int64[::1], boolean
     ),
-    cache=True,
-    nogil=True,
 )
 def _append_null(program, slots, totals, node, arena8, arena32, arena64, fill):  # type: ignore[no-untyped-def]
     """Add one null to a column, and to all columns of a record: its fields are as long as itself."""
@@ -135,7 +135,7 @@ def _append_null(program, slots, totals, node, arena8, arena32, arena64, fill): 
             line = program[line, NEXT]
 
 
-@njit(
+@compiled(
     types.UniTuple(int64, 2)(  # type: ignore[no-untyped-call]
         int64[:, ::1],
         int64[:, ::1],
@@ -151,8 +151,6 @@ def _append_null(program, slots, totals, node, arena8, arena32, arena64, fill): 
         int64[::1],
         boolean,
     ),
-    cache=True,
-    nogil=True,
 )
 def run(  # type: ignore[no-untyped-def]
     program, slots, totals, data, position, rows, is_framed, is_whole, stack, arena8, arena32, arena64, fill

@@ -10,14 +10,10 @@ Record keys are passed as Arrow holds them: key `i` is
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
-
-import numba
 import numpy as np
 import numpy.typing as npt
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from bucketlake.compiled import compiled
 
 RECORD, ROW_DELETE, BLOCK_DELETE = 0, 1, 2
 """What a log entry is: a row, a row that says it is a delete, an entry of a delete block."""
@@ -29,12 +25,7 @@ _HALF = np.uint64(32)
 _WORD = np.uint64(8)
 
 
-def kernel(function: Function) -> Function:
-    """Compile `function`; a typed border around an untyped library."""
-    return cast(Function, numba.njit(cache=True, nogil=True)(function))
-
-
-@kernel
+@compiled()
 def _word(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     """Read eight bytes as one number; spelled out, the compiler makes it one load."""
     return np.uint64(
@@ -49,7 +40,7 @@ def _word(data: npt.NDArray[np.uint8], at: np.uint64) -> np.uint64:
     )
 
 
-@kernel
+@compiled()
 def _hash(data: npt.NDArray[np.uint8], start: np.uint64, stop: np.uint64) -> np.uint64:
     """Hash a key eight bytes a step; it only has to agree with itself inside one process."""
     state = (stop - start) * _SPREAD
@@ -68,7 +59,7 @@ def _hash(data: npt.NDArray[np.uint8], start: np.uint64, stop: np.uint64) -> np.
     return state ^ (state >> np.uint64(29))
 
 
-@kernel
+@compiled()
 def _same(
     data: npt.NDArray[np.uint8],
     start: np.uint64,
@@ -95,7 +86,7 @@ def _same(
     return bool(difference == np.uint64(0))
 
 
-@kernel
+@compiled()
 def number_keys(
     data: npt.NDArray[np.uint8],
     offsets: npt.NDArray[np.int32],
@@ -131,7 +122,7 @@ def number_keys(
     return count
 
 
-@kernel
+@compiled()
 def match_keys(
     data: npt.NDArray[np.uint8],
     offsets: npt.NDArray[np.int32],
@@ -176,7 +167,7 @@ def match_keys(
     return found
 
 
-@kernel
+@compiled()
 def _compare(codes: npt.NDArray[np.int64], left: int, right: int) -> int:
     for field in range(codes.shape[0]):
         if codes[field, left] != codes[field, right]:
@@ -184,7 +175,7 @@ def _compare(codes: npt.NDArray[np.int64], left: int, right: int) -> int:
     return 0
 
 
-@kernel
+@compiled()
 def _replaces(
     newer: int,
     older: int,
@@ -207,7 +198,7 @@ def _replaces(
     return bool(_compare(codes, newer, older) >= 0)
 
 
-@kernel
+@compiled()
 def fold(
     numbers: npt.NDArray[np.int32],
     kinds: npt.NDArray[np.uint8],
@@ -225,7 +216,7 @@ def fold(
             winners[number] = entry
 
 
-@kernel
+@compiled()
 def fold_pieces(
     numbers: npt.NDArray[np.int32],
     kinds: npt.NDArray[np.uint8],

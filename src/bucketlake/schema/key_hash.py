@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from bucketlake.compiled import compiled
 
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -62,7 +63,7 @@ def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
     return data, offsets
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _hashes(data, offsets):  # type: ignore[no-untyped-def] # numba infers
     hashes = np.empty(len(offsets) - 1, np.uint64)
     for row in range(len(hashes)):
@@ -70,7 +71,7 @@ def _hashes(data, offsets):  # type: ignore[no-untyped-def] # numba infers
     return hashes
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _xxh64(data, start, stop):  # type: ignore[no-untyped-def] # numba infers
     """XXH64 with seed 0: four lanes of 32 bytes, then words, then bytes, then the final mix."""
     place = start
@@ -107,28 +108,28 @@ def _xxh64(data, start, stop):  # type: ignore[no-untyped-def] # numba infers
     return mixed ^ mixed >> np.uint64(32)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _round(lane, word):  # type: ignore[no-untyped-def] # numba infers
     return _rotate(lane + word * _PRIME_2, 31) * _PRIME_1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _merge(mixed, lane):  # type: ignore[no-untyped-def] # numba infers
     return (mixed ^ _round(np.uint64(0), lane)) * _PRIME_1 + _PRIME_4
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _rotate(word, bits):  # type: ignore[no-untyped-def] # numba infers
     return word << np.uint64(bits) | word >> np.uint64(64 - bits)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _half_word(data, place):  # type: ignore[no-untyped-def] # numba infers
     low = np.uint64(data[place]) | np.uint64(data[place + np.uint64(1)]) << np.uint64(8)
     high = np.uint64(data[place + np.uint64(2)]) | np.uint64(data[place + np.uint64(3)]) << np.uint64(8)
     return low | high << np.uint64(16)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _word(data, place):  # type: ignore[no-untyped-def] # numba infers
     return _half_word(data, place) | _half_word(data, place + np.uint64(4)) << np.uint64(32)

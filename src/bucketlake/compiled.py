@@ -1,0 +1,75 @@
+"""Functions that are compiled to machine code, once: what was compiled is kept for the processes to come.
+
+numba keeps it beside the source, or else in the user's home, and refuses to compile where it can do neither: for a
+user without a home whose packages somebody else has installed. For these it is kept in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+_numba: Any = numba  # a border around a library whose types stand in the way
+_log = logging.getLogger("bucketlake")
+
+
+def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function: for these signatures now, without any when it is called."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        if _numba_has_a_place():
+            with suppress(RuntimeError, OSError):  # a place that nothing can be put into
+                return _numba.njit(*signatures, cache=True, nogil=True)(function)
+        folder = _own_folder()
+        # Other libraries' functions are none of our business: what is set here is set for one of ours.
+        before, _numba.config.CACHE_DIR = _numba.config.CACHE_DIR, folder or ""
+        try:
+            return _numba.njit(*signatures, cache=folder is not None, nogil=True)(function)
+        finally:
+            _numba.config.CACHE_DIR = before
+
+    return decorate
+
+
+def _numba_has_a_place() -> bool:
+    """Say whether numba may look for one: to a user without a home, `~` is a folder where the process runs."""
+    if os.access(Path(__file__).parent, os.W_OK):
+        return True
+    try:
+        return Path.home().is_absolute()
+    except RuntimeError:
+        return False
+
+
+@lru_cache(maxsize=1)
+def _own_folder() -> str | None:
+    """Make a temporary folder for what this user compiles; None if there is none, or somebody else may write to it."""
+    why = "numba can write neither to the folder of the package nor to the user's home"
+    try:
+        folder = Path(tempfile.gettempdir()) / f"bucketlake-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o022 or not os.access(folder, os.W_OK):
+            raise PermissionError(f"{folder} belongs to somebody else, or others may write to it")
+    except OSError as error:
+        _log.warning(
+            "%s, and a temporary folder cannot be used (%s): every process compiles bucketlake anew, which takes "
+            "seconds. Set NUMBA_CACHE_DIR to a folder that can be written to.",
+            why,
+            error,
+        )
+        return None
+    _log.warning(
+        "%s: what bucketlake compiles is kept in %s. Set NUMBA_CACHE_DIR to choose another folder.",
+        why,
+        folder,
+    )
+    return str(folder)
