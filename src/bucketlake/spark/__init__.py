@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bucketlake.spark.ddl_parser import parse_ddl
+from bucketlake.spark.python import name_this_python
 from bucketlake.spark.settings import SPARK_SETTINGS
 from bucketlake.spark.types import arrow_schema, ddl
 from bucketlake.spark.worker import settle_worker
@@ -30,6 +31,8 @@ __all__ = [
     "settle_worker",
     "write",
 ]
+
+name_this_python()  # before a session is made, which is when Spark asks
 
 _NEED_PYSPARK = frozenset({"files", "local", "lookup", "plain_reads", "read", "services", "write"})
 

@@ -23,6 +23,7 @@ from bucketlake.keygen import NO_VALUE
 from bucketlake.layout import FileSlice
 from bucketlake.read import Filter, Op, ReadContext, ReadPlan, pack_slices, read_slice, values_of_path
 from bucketlake.schema import COMMIT_TIME_COLUMN, PARTITION_PATH_COLUMN
+from bucketlake.spark.python import settle_python
 from bucketlake.spark.types import ddl, escaped_for_glob, path_for_spark, quoted
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import LocalStore
@@ -43,6 +44,7 @@ def scan(session: SparkSession, plan: ReadPlan) -> DataFrame:
 
 
 def _read_merged(session: SparkSession, slices: tuple[FileSlice, ...], context: ReadContext) -> DataFrame:
+    settle_python(session)
     packs = pack_slices(slices, TASK_BYTES)
     rows = session.range(0, len(packs), 1, max(1, len(packs)))
     return rows.mapInArrow(partial(_read_packs, packs=packs, context=context), ddl(context.schema))

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from bucketlake.services.tasks import share_out, size_of
 from bucketlake.spark.progress import watched
+from bucketlake.spark.python import settle_python
 from bucketlake.spark.read import TASK_BYTES
 from bucketlake.spark.worker import settle_worker
 from bucketlake.spark.write import cores_of, own_errors
@@ -37,6 +38,7 @@ class SessionTasks:
     """Runs the tasks of a service on a session, classic or of Spark Connect."""
 
     def __init__(self, session: SparkSession, *, progress: bool | None = None) -> None:
+        settle_python(session)
         self._session = session
         self._progress = progress
 

@@ -27,9 +27,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
 from bucketlake import errors
+from bucketlake.errors import ConfigError
 from bucketlake.layout.names import pieces_folder
 from bucketlake.spark.pieces import SUMS, carried, fetching, leave, pack_rows, share_out_pieces, unpack
 from bucketlake.spark.progress import watched
+from bucketlake.spark.python import WORKERS_PYTHON, settle_python
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover, handover_in
@@ -51,6 +53,9 @@ _before: dict[int, tuple[int, dict[str, str | None]]] = {}
 _before_guard = Lock()
 
 REPORT = "report STRING"
+_WRONG_PYTHON = re.compile(
+    r"No module named '(bucketlake|pyarrow|numba)[^']*'|\[PYTHON_VERSION_MISMATCH\][^\n]*|Cannot run program [^\n]*"
+)
 _OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
 
 
@@ -61,6 +66,7 @@ class SparkRows(ABC):
     """Spark's settings for how much is sent to a task at once."""
 
     def __init__(self, session: SparkSession, schema: pa.Schema, *, progress: bool | None) -> None:
+        settle_python(session)
         self.session = session
         self._progress = progress
         self.schema = schema
@@ -227,6 +233,12 @@ def own_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
+        if wrong := _WRONG_PYTHON.search(str(error)):
+            raise ConfigError(
+                f"Spark's executors cannot run bucketlake: {wrong[0]}. They need a Python that has it, of the version "
+                f"that the driver has. Set PYSPARK_PYTHON to its path there before the session is made, or "
+                f'spark.conf.set("{WORKERS_PYTHON}", path).'
+            ) from error
         found = _OWN_ERROR.findall(str(error))
         kind = getattr(errors, found[-1][0], None) if found else None
         if kind is None:
