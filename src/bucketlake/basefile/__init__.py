@@ -1,7 +1,7 @@
 """Base files: Parquet, one row per record key.
 
 reader.py     all rows, or those of a few keys
-writer.py     rows to a file     encodings.py  how each column is best laid out
+writer.py     rows to a file     encodings.py  how each column is best laid out     ranges.py  where NaN is
 footer.py     what a file says about itself
 """
 

@@ -3,13 +3,15 @@
 Rows are gathered to row groups: one for most files, several where one would
 take too much memory. What the footer says of them (how many there are, the sum
 of their key hashes, the least and the greatest key) is counted on the way, so
-that nobody has to read the file to know what is in it.
+that nobody has to read the file to know what is in it. A column that holds a
+NaN gets a range that no reader can be misled by (`ranges.py`).
 
 A Parquet block of a log file is the image of such a file.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ from pyarrow import types
 
 from bucketlake.basefile.encodings import columns_with_dictionary
 from bucketlake.basefile.footer import AVRO_SCHEMA_KEY, MODEL_KEY, NO_ROWS, FileFacts
+from bucketlake.basefile.ranges import Leaves, leaves_with_nan, widened
 from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of
 
 ROW_GROUP_ROWS = 1 << 20
@@ -30,6 +33,27 @@ class Sink(Protocol):
     """Where the bytes go: a `Spill`, or any binary file."""
 
     def write(self, data: Any, /) -> Any: ...
+
+
+class _Target(io.RawIOBase):
+    """The sink as Arrow sees it: bytes go through to it, until the last of them are held back to be changed."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__()
+        self.sink = sink
+        self.held: bytearray | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def hold_back(self) -> None:
+        self.held = bytearray()
+
+    def write(self, data: Any, /) -> None:
+        if self.held is None:
+            self.sink.write(data)
+        else:
+            self.held += data
 
 
 class BaseFileWriter:
@@ -59,7 +83,8 @@ class BaseFileWriter:
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
         # A file written in Python is called for every page, and a page of a small file is small.
-        self._sink = pa.BufferedOutputStream(pa.PythonFile(sink, mode="w"), _SINK_BUFFER_BYTES)
+        self._target = _Target(sink)
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._target, mode="w"), _SINK_BUFFER_BYTES)
         self._schema = schema.remove_metadata()
         self._avro_schema = avro_schema
         self._compression = compression
@@ -71,6 +96,7 @@ class BaseFileWriter:
         self._gathered_bytes = 0
         self._writer: pq.ParquetWriter | None = None
         self._facts = NO_ROWS
+        self._nan_in_groups: list[Leaves] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows. The batch is kept until its row group is full."""
@@ -98,8 +124,13 @@ class BaseFileWriter:
                 **extra,
             }
         )
+        if any(self._nan_in_groups):
+            self._sink.flush()
+            self._target.hold_back()
         self._writer.close()
         self._sink.flush()
+        if self._target.held is not None:
+            self._target.sink.write(widened(bytes(self._target.held), self._nan_in_groups))
         return self._facts
 
     def _write_row_group(self) -> None:
@@ -118,6 +149,8 @@ class BaseFileWriter:
             schema=self._writer.schema,
         )
         self._facts += FileFacts.of_keys(table.column(RECORD_KEY_COLUMN))
+        if self._has_statistics:
+            self._nan_in_groups.append(leaves_with_nan(table))
         self._writer.write_table(table, row_group_size=rows)
 
     def _open(self, batches: list[pa.RecordBatch], rows: int) -> pq.ParquetWriter:

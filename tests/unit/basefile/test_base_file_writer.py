@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,93 @@ def test_every_column_has_statistics() -> None:
     }
     assert {*META_COLUMNS, "amount"} <= ranged.keys()
     assert all(ranged.values())
+
+
+NAN = math.nan
+WITH_FLOATS = pa.schema(
+    [
+        ("x", pa.float64()),
+        ("small", pa.float32()),
+        ("s", pa.struct([("n", pa.int32()), ("x", pa.float32()), ("deep", pa.list_(pa.float64()))])),
+        ("m", pa.map_(pa.string(), pa.float64())),
+        ("xs", pa.list_(pa.list_(pa.float64()))),
+    ]
+)
+FLOATS = st.none() | st.sampled_from([NAN, -0.0, 0.0, 1.5, math.inf, -math.inf])
+ROWS_WITH_FLOATS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "x": FLOATS,
+            "small": FLOATS,
+            "s": st.none()
+            | st.fixed_dictionaries(
+                {"n": st.just(1), "x": FLOATS, "deep": st.none() | st.lists(FLOATS, max_size=2)}
+            ),
+            "m": st.none() | st.dictionaries(st.sampled_from("ab"), FLOATS).map(lambda m: list(m.items())),
+            "xs": st.none() | st.lists(st.none() | st.lists(FLOATS, max_size=2), max_size=2),
+        }
+    ),
+    max_size=12,
+)
+
+
+@given(ROWS_WITH_FLOATS, st.integers(0, 3), st.integers(1, 5))
+def test_no_range_excludes_a_nan(rows: list[dict[str, Any]], cut_off: int, group_rows: int) -> None:
+    """To Spark it is above every number. All else in the footer is as Arrow would have it."""
+    # Cut out of a larger table, as the rows of a file group are: what lies around them does not count.
+    table = pa.Table.from_pylist(rows, WITH_FLOATS).slice(cut_off)
+    content, _ = write(
+        with_meta(table, [str(n) for n in range(table.num_rows)]), WITH_FLOATS, row_group_rows=group_rows
+    )
+    written = pq.ParquetFile(io.BytesIO(content))
+    assert repr(read(stored(content), WITH_FLOATS).to_pylist()) == repr(table.to_pylist())
+    for number in range(written.metadata.num_row_groups):
+        group = written.metadata.row_group(number)
+        part = table.slice(number * group_rows, group_rows)
+        plain = io.BytesIO()
+        pq.write_table(part, plain)
+        expected = pq.ParquetFile(plain).metadata.row_group(0)
+        for leaf, values in enumerate(leaves_of(part)):
+            found, own = (g.column(g.num_columns - 8 + leaf).statistics.to_dict() for g in (group, expected))
+            if any(value != value for value in values):
+                own |= {"has_min_max": True, "min": -math.inf, "max": math.inf}
+            assert repr(found) == repr(own)
+
+
+def leaves_of(table: pa.Table) -> list[list[float]]:
+    """Return the floats of the columns that Parquet makes of `WITH_FLOATS`, and none for `n`."""
+    rows = table.to_pylist()
+    structs = [row["s"] for row in rows if row["s"]]
+    inner = [
+        [row["x"] for row in rows],
+        [row["small"] for row in rows],
+        [],
+        [part["x"] for part in structs],
+        [value for part in structs for value in part["deep"] or ()],
+        [],
+        [value for row in rows for _, value in row["m"] or ()],
+        [value for row in rows for values in row["xs"] or () for value in values or ()],
+    ]
+    return [[value for value in values if value is not None] for values in inner]
+
+
+def test_no_reader_of_parquet_is_misled_by_the_range_of_a_column_with_nan(tmp_path: Path) -> None:
+    rows = pa.table({"x": [NAN, -1.0, -2.0], "all": [NAN, NAN, NAN], "few": [1.0, None, 3.0]})
+    content, _ = write(with_meta(rows, ["a", "b", "c"]), rows.schema)
+    (tmp_path / "f.parquet").write_bytes(content)
+    ask = f"select %s from '{tmp_path}/f.parquet'"
+    counts = ["x > 0", "x = 'NaN'", "x > 'inf'::double", "x < 'NaN'", "x <= -2", '"all" > 5', "few > 2"]
+    found = duckdb.sql(" union all ".join(f"{ask % 'count(*)'} where {condition}" for condition in counts))
+    assert [count for (count,) in found.fetchall()] == [1, 1, 1, 2, 1, 3, 1]
+    (bounds,) = duckdb.sql(ask % "min(x), max(x), min(few), max(few)").fetchall()
+    assert repr(bounds) == repr((-2.0, NAN, 1.0, 3.0))
+
+
+def test_pages_have_no_ranges_of_their_own_that_a_reader_could_skip_by() -> None:
+    content, _ = write(with_meta(orders(10), [str(n) for n in range(10)]), ROW)
+    group = pq.ParquetFile(io.BytesIO(content)).metadata.row_group(0)
+    columns = [group.column(index) for index in range(group.num_columns)]
+    assert not any(column.has_column_index or column.has_offset_index for column in columns)
 
 
 def test_duckdb_reads_what_we_write(tmp_path: Path) -> None:
