@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, StringContains
 
-from bucketlake import FilterError, Table
+from bucketlake import FilterError, Table, create_table
 from bucketlake.datasource.options import SourceOptions
 from bucketlake.datasource.reader import PushingReader
 from bucketlake.spark.read import split_by_reader
@@ -135,3 +137,24 @@ def test_a_filter_of_the_wrong_type_is_refused_before_a_job_starts(
 ) -> None:
     with pytest.raises(FilterError):
         Table.open(golden_table(COW)).read(spark, filters=[("id", "=", "4")])
+
+
+def test_sparks_own_reader_verifies_pages_and_is_handed_no_damaged_footer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = create_table(None, tmp_path, pa.schema([("id", pa.int64())]), key="id", buckets=1, name="t")
+    table.upsert(pa.table({"id": range(1000)}))
+    (path,) = tmp_path.glob("*.parquet")
+    sound = path.read_bytes()
+    groups = pq.ParquetFile(path).metadata.row_group(0)
+    column = next(c for c in map(groups.column, range(groups.num_columns)) if c.path_in_schema == "id")
+    page_end = column.data_page_offset + column.total_compressed_size
+    footer = len(sound) - 200
+    for place, found in ((page_end - 9, path.name), (footer, "footer")):
+        damaged = bytearray(sound)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        frames = spark.newSession()
+        frames.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+        with pytest.raises(Exception, match=found):
+            table.read(frames).agg({"id": "sum"}).collect()

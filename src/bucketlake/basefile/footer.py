@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bucketlake.basefile.seal import DATA_CRC_KEY, check_data, check_seal, damaged
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import key_hash_sum
 from bucketlake.storage import FileStat, Kept, LocalStore, Store, open_input
@@ -103,6 +104,20 @@ def read_file_facts(store: Store, path: str) -> FileFacts:
     return FileFacts.of_footer(read_footer(store, path).metadata, path=path)
 
 
+def check_footer(store: Store, path: str) -> None:
+    """Compare the footer of a base file with its checksum, if it has one, for whom another reader is to read it."""
+    with open_input(store, path) as source:
+        check_seal(source, path=path)
+
+
+def check_bytes(store: Store, path: str) -> None:
+    """Compare every byte of a base file with its checksums, if it has any."""
+    crc = read_footer(store, path).metadata.get(DATA_CRC_KEY)
+    if crc is not None:
+        with open_input(store, path) as source:
+            check_data(source, path=path, crc=crc)
+
+
 def _pairs(file: pq.ParquetFile) -> dict[str, str]:
     pairs = file.metadata.metadata or {}
     return {key.decode(errors="replace"): text.decode(errors="replace") for key, text in pairs.items()}
@@ -115,23 +130,26 @@ _FOOTERS: Kept[pq.FileMetaData] = Kept(64 << 20)
 def open_parquet(store: Store, path: str, stat: FileStat | None = None) -> Iterator[pq.ParquetFile]:
     """Open a base file; whatever Arrow finds wrong in it, then or while it is read, names the file.
 
+    Pages and footers that carry checksums are compared with them.
     With its `stat` the footer is kept, for who comes back: to parse one takes longer than to find a row with it.
     """
     kept = _FOOTERS.get(store, stat) if stat else None
     try:
-        with (
-            open_input(store, path, stat) as source,
+        with open_input(store, path, stat) as source:
+            is_sealed = kept is not None or check_seal(source, path=path)
             # On a disk the file is mapped, and reading ahead would copy it; elsewhere it saves requests.
-            pq.ParquetFile(
+            with pq.ParquetFile(
                 source,
                 metadata=kept,
                 pre_buffer=not isinstance(store, LocalStore),
                 coerce_int96_timestamp_unit="us",
-            ) as file,
-        ):
-            if stat and kept is None:
-                _FOOTERS.put(store, stat, file.metadata, file.metadata.serialized_size)
-            yield file
+                page_checksum_verification=True,
+            ) as file:
+                if not is_sealed and DATA_CRC_KEY.encode() in (file.metadata.metadata or {}):
+                    raise damaged(path, "a footer without its checksum")
+                if stat and kept is None:
+                    _FOOTERS.put(store, stat, file.metadata, file.metadata.serialized_size)
+                yield file
     except (pa.ArrowException, OSError) as error:
         # Memory that ran out, a missing file, a disk or network that failed: none of them damages a file.
         # What Arrow itself finds wrong comes as an OSError too, but without an errno.

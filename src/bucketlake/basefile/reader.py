@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.basefile.footer import open_parquet
+from bucketlake.basefile.seal import damaged
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import RECORD_KEY_COLUMN, align, key_hashes
 from bucketlake.storage import Kept, LocalStore, Store, open_input
@@ -59,11 +60,15 @@ def read_base_file(
         present = _present(file, schema)
         copies = _copies_of_keys(store, path, file, present)
         decoded = [name for name in present if name not in copies]
+        rows = 0
         for batch in file.iter_batches(batch_size=batch_rows, columns=decoded, use_threads=False):
             if batch.num_rows:
+                rows += batch.num_rows
                 for name in copies:
                     batch = batch.append_column(name, batch.column(RECORD_KEY_COLUMN))
                 yield align(batch, schema, path=path)
+        if decoded and rows != file.metadata.num_rows:
+            raise _miscounted(path, rows, file.metadata.num_rows)
 
 
 @dataclass(slots=True)
@@ -145,6 +150,8 @@ def _rows_in_groups(
             pa.schema([(RECORD_KEY_COLUMN, pa.string())]),
             path=path,
         )
+        if stored.num_rows != file.metadata.row_group(group).num_rows:
+            raise _miscounted(path, stored.num_rows, file.metadata.row_group(group).num_rows)
         on_keys(stored.column(0))
         # To compare is cheaper than to hash, and one key is what most lookups have.
         is_one = len(wanted) == 1
@@ -156,14 +163,18 @@ def _rows_in_groups(
             continue
         found = stored.take(hits)
         if others:
-            rest = _rows_at(file, group, others, hits.to_numpy())
+            rest = _rows_at(file, group, others, hits.to_numpy(), path)
             for name, column in zip(rest.column_names, rest.columns, strict=True):
                 found = found.append_column(name, column)
         yield found
 
 
 def _rows_at(
-    file: pq.ParquetFile, group: int, columns: Sequence[str], rows: np.ndarray[Any, np.dtype[np.uint64]]
+    file: pq.ParquetFile,
+    group: int,
+    columns: Sequence[str],
+    rows: np.ndarray[Any, np.dtype[np.uint64]],
+    path: str,
 ) -> pa.Table:
     """Read some rows of a row group, piece by piece: what follows the last of them is never decoded."""
     pieces = []
@@ -178,7 +189,15 @@ def _rows_at(
         if end > rows[-1]:
             break
         start = end
+    found = sum(piece.num_rows for piece in pieces)
+    if found != len(rows):
+        raise _miscounted(path, found, len(rows))
     return pa.Table.from_batches(pieces)
+
+
+def _miscounted(path: str, found: int, told: int) -> CorruptTableError:
+    """A page tells its own number of rows, and its checksum is not of what it tells."""
+    return damaged(path, f"columns of {found:,} rows where there are {told:,}")
 
 
 def _present(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:

@@ -4,7 +4,8 @@ Rows are gathered to row groups: one for most files, several where one would
 take too much memory. What the footer says of them (how many there are, the sum
 of their key hashes, the least and the greatest key) is counted on the way, so
 that nobody has to read the file to know what is in it. A column that holds a
-NaN gets a range that no reader can be misled by (`ranges.py`).
+NaN gets a range that no reader can be misled by (`ranges.py`). Pages, all of
+them together, and the footer have checksums (`seal.py`).
 
 A Parquet block of a log file is the image of such a file.
 """
@@ -12,7 +13,8 @@ A Parquet block of a log file is the image of such a file.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from pyarrow import types
 from bucketlake.basefile.encodings import columns_with_dictionary
 from bucketlake.basefile.footer import AVRO_SCHEMA_KEY, MODEL_KEY, NO_ROWS, FileFacts
 from bucketlake.basefile.ranges import Leaves, leaves_with_nan, widened
+from bucketlake.basefile.seal import DATA_CRC_KEY, seal_footer, spell_crc
 from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of
 
 ROW_GROUP_ROWS = 1 << 20
@@ -35,25 +38,36 @@ class Sink(Protocol):
     def write(self, data: Any, /) -> Any: ...
 
 
-class _Target(io.RawIOBase):
-    """The sink as Arrow sees it: bytes go through to it, until the last of them are held back to be changed."""
+class _Summed(io.RawIOBase):
+    """Passes bytes on to a sink, counts their checksum, and holds the footer back."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__()
-        self.sink = sink
-        self.held: bytearray | None = None
+        self._sink = sink
+        self._footer: list[bytes] | None = None
+        self.crc = 0
 
     def writable(self) -> bool:
         return True
 
-    def hold_back(self) -> None:
-        self.held = bytearray()
-
-    def write(self, data: Any, /) -> None:
-        if self.held is None:
-            self.sink.write(data)
+    def write(self, data: Any, /) -> int:
+        if self._footer is None:
+            self.crc = zlib.crc32(data, self.crc)
+            self._sink.write(data)
         else:
-            self.held += data
+            self._footer.append(bytes(data))
+        return len(data)
+
+    def hold_footer(self) -> None:
+        self._footer = []
+
+    def write_footer(self, nan_in_groups: Sequence[Leaves]) -> None:
+        """Write what was held back, true of columns with NaN, and sealed."""
+        assert self._footer is not None
+        footer = b"".join(self._footer)
+        if any(nan_in_groups):
+            footer = widened(footer, nan_in_groups)
+        self._sink.write(seal_footer(footer))
 
 
 class BaseFileWriter:
@@ -83,8 +97,8 @@ class BaseFileWriter:
         row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
         # A file written in Python is called for every page, and a page of a small file is small.
-        self._target = _Target(sink)
-        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._target, mode="w"), _SINK_BUFFER_BYTES)
+        self._summed = _Summed(sink)
+        self._sink = pa.BufferedOutputStream(pa.PythonFile(self._summed, mode="w"), _SINK_BUFFER_BYTES)
         self._schema = schema.remove_metadata()
         self._avro_schema = avro_schema
         self._compression = compression
@@ -116,21 +130,20 @@ class BaseFileWriter:
         if self._gathered or self._writer is None:
             self._write_row_group()
         assert self._writer is not None
+        self._sink.flush()
         self._writer.add_key_value_metadata(
             {
                 AVRO_SCHEMA_KEY: self._avro_schema,
                 MODEL_KEY: "avro",
                 **self._facts.footer_pairs(),
+                DATA_CRC_KEY: spell_crc(self._summed.crc),
                 **extra,
             }
         )
-        if any(self._nan_in_groups):
-            self._sink.flush()
-            self._target.hold_back()
+        self._summed.hold_footer()
         self._writer.close()
         self._sink.flush()
-        if self._target.held is not None:
-            self._target.sink.write(widened(bytes(self._target.held), self._nan_in_groups))
+        self._summed.write_footer(self._nan_in_groups)
         return self._facts
 
     def _write_row_group(self) -> None:
@@ -167,6 +180,7 @@ class BaseFileWriter:
             use_dictionary=list(dictionaries),
             # Of every column or none: Hudi takes one without a range for a column of nulls, and skips the file.
             write_statistics=self._has_statistics,
+            write_page_checksum=True,
         )
 
 

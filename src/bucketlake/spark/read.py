@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
-from bucketlake.basefile import read_footer
+from bucketlake.basefile import check_footer, read_footer
 from bucketlake.keygen import NO_VALUE
 from bucketlake.layout import FileSlice
 from bucketlake.read import Filter, Op, ReadContext, ReadPlan, pack_slices, read_slice, values_of_path
@@ -30,6 +30,13 @@ from bucketlake.storage import LocalStore
 
 TASK_BYTES = 64 * 1024 * 1024
 """How much a task reads: small enough to spread over cores, large enough to pay for a Python worker's start."""
+
+_STRICT = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+}
+"""Whatever the session says: a file that is passed over is rows that are missing."""
 
 
 def scan(session: SparkSession, plan: ReadPlan) -> DataFrame:
@@ -61,16 +68,14 @@ def _read_packs(
                 yield from read_slice(file_slice, context)
 
 
-_LOSE_NOTHING = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Whatever the session says: a file that cannot be read is an error."""
-
-
 def _read_plain(session: SparkSession, slices: tuple[FileSlice, ...], context: ReadContext) -> DataFrame:
     store = context.store
     assert isinstance(store, LocalStore)
-    paths = [path_for_spark(store.local_path(s.base_file.path)) for s in slices if s.base_file is not None]
-    reader = session.read.schema(ddl(_plain_schema(context))).options(**_LOSE_NOTHING)
-    frame = reader.parquet(*paths)
+    bases = [s.base_file.path for s in slices if s.base_file is not None]
+    for base in bases:
+        check_footer(store, base)  # Spark verifies pages only
+    reader = session.read.schema(ddl(_plain_schema(context))).options(**_STRICT)
+    frame = reader.parquet(*(path_for_spark(store.local_path(base)) for base in bases))
     frame = frame.selectExpr(*(_from_path(name, context) or quoted(name) for name in frame.columns))
     if context.commit_times is not None:
         frame = frame.filter(frame[COMMIT_TIME_COLUMN].isin(sorted(context.commit_times)))

@@ -16,7 +16,14 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts, read_footer
+from bucketlake.basefile import (
+    BaseFileWriter,
+    FileFacts,
+    check_bytes,
+    read_base_file,
+    read_file_facts,
+    read_footer,
+)
 from bucketlake.basefile.encodings import columns_with_dictionary
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, with_meta_columns
@@ -117,8 +124,29 @@ def test_the_footer_has_what_hudi_looks_for_and_what_the_caller_adds() -> None:
         "hoodie_max_record_key": "c",
         "bucketlake.rows": "3",
         "bucketlake.key_hash_sum": str(facts.key_hash_sum),
+        "bucketlake.data_crc32": pairs["bucketlake.data_crc32"],
         "mine": "x",
     }
+
+
+def test_a_footer_is_held_to_its_checksum_and_must_have_it() -> None:
+    content, _ = write(with_meta(orders(3), ["b", "a", "c"]), ROW)
+    assert content[-9 - 8 - 17 : -9 - 8] == b"bucketlake.crc32="
+    at = content.rindex(b"hoodie_max_record_key")
+    for damaged in (
+        content[:at] + b"H" + content[at + 1 :],
+        content.replace(b"bucketlake.crc32=", b"bucketlake.crc3_="),
+        content[:-8] + (99).to_bytes(4, "little") + b"PAR1",
+    ):
+        with pytest.raises(CorruptTableError, match=r"f\.parquet: found a footer"):
+            read_footer(stored(damaged), "f.parquet")
+
+
+def test_all_bytes_before_the_footer_have_a_checksum() -> None:
+    content, _ = write(with_meta(orders(3), ["b", "a", "c"]), ROW)
+    check_bytes(stored(content), "f.parquet")
+    with pytest.raises(CorruptTableError, match=r"f\.parquet: found data with the checksum"):
+        check_bytes(stored(b"pAR1" + content[4:]), "f.parquet")
 
 
 def test_a_file_without_rows_is_a_file() -> None:
