@@ -16,11 +16,16 @@ A log file is a run of blocks. Every number is big-endian:
 `size` lets a reader jump forwards and `tail` backwards; `tail == size + 6`
 always, and both sides check it.
 
+Our blocks end their header with a BLOCK_IDENTIFIER, a text that no reader of
+Hudi's looks at: "bucketlake.crc32=" and eight hexadecimal digits, the CRC-32 of
+all bytes of the block but these eight. A footer would be the place for it, but
+Hudi fails on one that is not empty.
+
 A writer that dies leaves a torn block, and the next writer may append after
 it. A block is therefore taken for torn when its tail does not agree with its
 size, or when neither a magic nor the end of the file follows; it is handed
-out as CORRUPT, and reading goes on at the next magic. Fewer than six bytes
-after the last block are a magic that was never finished, and mean nothing.
+out as CORRUPT, and reading goes on at the next magic. So are fewer than six
+bytes after the last block, a magic that was never finished.
 
 This module turns values into bytes and bytes into values. It opens no file
 (that is `storage`) and knows no records (those are `avro_columns` and
@@ -30,6 +35,7 @@ This module turns values into bytes and bytes into values. It opens no file
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -44,6 +50,8 @@ _INT64 = struct.Struct(">q")
 _PAIR = struct.Struct(">ii")
 _TAIL_BYTES = 8
 _SEARCH_BYTES = 1 << 16
+_SUM_MARK = "bucketlake.crc32="
+_SUM_DIGITS = 8
 
 
 class BlockType(IntEnum):
@@ -88,27 +96,23 @@ def encode_block(type: BlockType, header: Mapping[HeaderKey, str], content: byte
     """Return the bytes of a block, to be appended to a log file.
 
     >>> len(encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: "001"}, b"")) - 14
-    43
+    76
     """
     assert type is not BlockType.CORRUPT, "a corrupt block is found, never written"
-    body = b"".join(
-        (
-            _PAIR.pack(FORMAT_VERSION, type),
-            _encode_pairs(header),
-            _INT64.pack(len(content)),
-            content,
-            _encode_pairs({}),
-        )
-    )
-    size = len(body) + _TAIL_BYTES
-    return b"".join((MAGIC, _INT64.pack(size), body, _INT64.pack(size + len(MAGIC))))
+    assert HeaderKey.BLOCK_IDENTIFIER not in header, "the place of the checksum"
+    pairs = _encode_pairs({**header, HeaderKey.BLOCK_IDENTIFIER: _SUM_MARK + "0" * _SUM_DIGITS})
+    footer = _encode_pairs({})
+    size = _PAIR.size + len(pairs) + _INT64.size + len(content) + len(footer) + _TAIL_BYTES
+    before = b"".join((MAGIC, _INT64.pack(size), _PAIR.pack(FORMAT_VERSION, type), pairs[:-_SUM_DIGITS]))
+    after = (_INT64.pack(len(content)), content, footer, _INT64.pack(size + len(MAGIC)))
+    return b"".join((before, _spelled_sum(before, *after), *after))
 
 
 def decode_blocks(data: bytes | memoryview, *, path: str) -> Iterator[Block]:
     """Yield the blocks of a log file, torn ones as CORRUPT.
 
     A file that begins with other bytes than a block is no log file and raises `CorruptTableError`; so does
-    a whole block whose inside contradicts its size. A block type, header key or version of a later Hudi
+    a whole block whose inside contradicts its size or its checksum. A block type, header key or version of a later Hudi
     raises `UnsupportedError`, because skipping it would lose writes.
     """
     data = memoryview(data).cast("B")
@@ -116,7 +120,6 @@ def decode_blocks(data: bytes | memoryview, *, path: str) -> Iterator[Block]:
     while position + len(MAGIC) <= len(data):
         if data[position : position + len(MAGIC)] != MAGIC:
             raise _corrupt(path, position, f"the bytes {data[position : position + len(MAGIC)].hex(' ')}")
-        body = position + len(MAGIC) + _INT64.size
         end = _end_of_block(data, position)
         if end is None:
             start = position + len(MAGIC)
@@ -124,8 +127,15 @@ def decode_blocks(data: bytes | memoryview, *, path: str) -> Iterator[Block]:
             end = magic if magic >= 0 else len(data)
             yield Block(BlockType.CORRUPT, {}, data[start:end], start)
         else:
-            yield _decode_body(data, body, end, path)
+            yield _decode_block(data, position, end, path)
         position = end
+    if position < len(data):
+        yield Block(BlockType.CORRUPT, {}, data[position:], position)
+
+
+def has_checksum(block: Block) -> bool:
+    """Say whether there is a mark in a torn block that only a block of ours has, and those are never put in part."""
+    return find_bytes(block.content, _SUM_MARK.encode()) >= 0
 
 
 def _end_of_block(data: memoryview, position: int) -> int | None:
@@ -166,7 +176,8 @@ def find_bytes(data: memoryview, wanted: bytes, start: int = 0) -> int:
     return -1
 
 
-def _decode_body(data: memoryview, start: int, end: int, path: str) -> Block:
+def _decode_block(data: memoryview, block_start: int, end: int, path: str) -> Block:
+    start = block_start + len(MAGIC) + _INT64.size
     stop = end - _TAIL_BYTES
     try:
         version, ordinal = _PAIR.unpack_from(data, start)
@@ -176,6 +187,7 @@ def _decode_body(data: memoryview, start: int, end: int, path: str) -> Block:
             names = ", ".join(kind.name for kind in BlockType if kind is not BlockType.CORRUPT)
             raise _unsupported(path, start, f"of type {ordinal}", f"the types {names}")
         header, position = _decode_pairs(data, start + _PAIR.size, stop, path)
+        _check_sum(data, header, (block_start, position, end), path)
         (length,) = _INT64.unpack_from(data, position)
         position += _INT64.size
         if not 0 <= length <= stop - position:
@@ -189,6 +201,29 @@ def _decode_body(data: memoryview, start: int, end: int, path: str) -> Block:
     if after != stop:
         raise _corrupt(path, after, f"{stop - after} bytes too many in a block")
     return Block(BlockType(ordinal), header, content, position)
+
+
+def _check_sum(
+    data: memoryview, header: dict[HeaderKey, str], places: tuple[int, int, int], path: str
+) -> None:
+    """Compare a block with the checksum in its header, and take that out; others than ours have none."""
+    start, header_end, end = places
+    said = header.pop(HeaderKey.BLOCK_IDENTIFIER, "")
+    is_ours = len(said) == len(_SUM_MARK) + _SUM_DIGITS or _SUM_MARK in said
+    # A mark elsewhere means that what leads to it is damaged.
+    if not is_ours and not any(_SUM_MARK in text for text in header.values()):
+        return
+    digits = header_end - _SUM_DIGITS
+    found = _spelled_sum(data[start:digits], data[header_end:end])
+    if said != _SUM_MARK + found.decode():
+        raise _corrupt(path, start, f"a block with the checksum {found.decode()} that says {said!r}")
+
+
+def _spelled_sum(*pieces: bytes | memoryview) -> bytes:
+    value = 0
+    for piece in pieces:
+        value = zlib.crc32(piece, value)
+    return f"{value:0{_SUM_DIGITS}x}".encode()
 
 
 def _encode_pairs(pairs: Mapping[HeaderKey, str]) -> bytes:

