@@ -13,7 +13,9 @@ from bucketlake import Maintenance, Table
 from bucketlake.errors import CommitConflictError, ConfigError, CorruptTableError, NotATableError
 from bucketlake.errors import DamagedFileError as Damaged
 from bucketlake.layout import DataFile
-from bucketlake.state import load_state
+from bucketlake.services.compaction import plan_compaction, run_compaction, schedule_compaction
+from bucketlake.services.held import load_held
+from bucketlake.state import files_of, load_state
 from bucketlake.storage import LocalStore
 from bucketlake.write.job import ATTEMPTS
 from stand_ins.orders_table import SCHEMA, orders, orders_table, rows_of, written_table
@@ -207,3 +209,15 @@ def test_a_writer_that_a_clean_overtakes_begins_again(tmp_path: Path) -> None:
 def test_damage_is_a_corrupt_table_and_no_conflict() -> None:
     assert issubclass(Damaged, CorruptTableError)
     assert not issubclass(Damaged, CommitConflictError)
+
+
+def test_a_planned_compaction_does_not_merge_a_log_that_was_cut_since(tmp_path: Path) -> None:
+    table = written_table(tmp_path)
+    state = load_state(table.store)
+    plan = plan_compaction(state, files_of(state), load_held(state), now="")
+    instant = schedule_compaction(table.store, plan)
+    log = next(log for part in table.plan().slices for log in part.log_files)
+    cut(tmp_path / log.path)
+    assert instant is not None
+    with pytest.raises(Damaged, match=log.path.rpartition("/")[2]):
+        run_compaction(table.store, instant)

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field, replace
 
 from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
 from bucketlake.layout.names import split_path
-from bucketlake.layout.stated import StatedFiles, files_stated_by, prove
+from bucketlake.layout.stated import StatedFiles, check_file, files_stated_by, prove
 
 FileGroupId = tuple[str, str]
 """Partition and file id."""
@@ -143,6 +143,21 @@ def stated_in(partition: str, view: TimelineView) -> dict[str, DataFile]:
     return files_stated_by(
         view.stated, partition, completed=view.completions, one_commit_per_log=view.is_cut_by_completion
     )
+
+
+def check_files(
+    paths: Iterable[str], listed: Mapping[str, Iterable[DataFile]], view: TimelineView
+) -> frozenset[str]:
+    """Check files that a plan names, of the partitions in `listed`; return those that a commit says are whole."""
+    wanted = frozenset(paths)
+    whole: set[str] = set()
+    for partition, files in listed.items():
+        there, told = {file.path: file for file in files}, stated_in(partition, view)
+        for path in wanted.intersection(told):
+            check_file(told[path], there, told)
+            if told[path].size_bytes:
+                whole.add(path)
+    return frozenset(whole)
 
 
 def history_needed(files: Iterable[DataFile], view: TimelineView) -> str | None:

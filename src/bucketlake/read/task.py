@@ -122,6 +122,7 @@ def _merged(
         instants=context.commit_times,
         is_committed=context.blocks_of.is_committed if context.blocks_of else None,
         keys=record_keys,
+        whole=frozenset(log.path for log in file_slice.log_files if log.is_whole),
     )
     shown = [name for name in schema.names if name in context.shown and name not in told]
     # Without a column a batch would not say how many rows it has.

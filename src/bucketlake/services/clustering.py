@@ -30,7 +30,7 @@ from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
 from bucketlake.index import ConsistentBuckets
-from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, list_files, slices_of
+from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import path_in_partition, split_path
 from bucketlake.merge import MergeRules
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, with_meta_columns
@@ -507,6 +507,11 @@ def _work(state: TableState, pending: Instant, plan: RequestedReplace) -> list[R
     slices = [part for group in plan.groups for part in group.slices]
     listed = list_files(state.store, sorted({part.partition for part in slices}))
     sizes = {file.path: file.size_bytes for files in listed.values() for file in files}
+    whole = check_files(
+        (path for part in slices for path in (base_path(part), *log_paths(part)) if path is not None),
+        listed,
+        view_for(state, (file for files in listed.values() for file in files)),
+    )
     rules = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )
@@ -526,6 +531,7 @@ def _work(state: TableState, pending: Instant, plan: RequestedReplace) -> list[R
                 for path in (base_path(part), *log_paths(part))
                 if path is not None
             ),
+            whole=whole.intersection(path for part in work.slices for path in log_paths(part)),
         )
         for work in keep_buckets(slices, writing_index(state))
     ]

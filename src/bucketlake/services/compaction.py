@@ -36,7 +36,7 @@ from bucketlake.errors import (
     ProofError,
     UnsupportedError,
 )
-from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, list_files, slices_of
+from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import (
     WRITE_TOKEN,
     BaseFileName,
@@ -335,6 +335,8 @@ class CompactionTask:
     avro_schema: str
     size_bytes: int = 0
     """Of the files that are merged."""
+    whole: frozenset[str] = frozenset()
+    """Those of the files that a commit says are whole."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -367,6 +369,7 @@ def compact_slice(task: CompactionTask) -> SliceCompacted:
         task.schema,
         ordering_fields=task.rules.ordering_fields,
         table_schema=task.schema,
+        whole=task.whole,
     )
     merge = _Merge(counted, [log for log in logs if len(_entries(log))], task)
     with Spill() as spill:
@@ -508,7 +511,16 @@ def _work(state: TableState, pending: Instant) -> list[CompactionTask]:
                 remedy="Restore it from a copy. If the write it is of was rolled back, roll the compaction back too: "
                 f"bucketlake rollback {state.store.uri} {pending.requested}",
             )
-    return [replace(task, size_bytes=sum(there[path] for path in task.inputs)) for task in tasks]
+    view = view_for(state, (file for files in listed.values() for file in files))
+    whole = check_files((path for task in tasks for path in task.inputs), listed, view)
+    return [
+        replace(
+            task,
+            size_bytes=sum(there[path] for path in task.inputs),
+            whole=whole.intersection(task.inputs),
+        )
+        for task in tasks
+    ]
 
 
 def _path(partition: str, file: str) -> str:

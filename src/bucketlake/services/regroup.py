@@ -104,6 +104,8 @@ class RegroupTask:
     row_group_bytes: int
     size_bytes: int
     """Of the files that are read."""
+    whole: frozenset[str] = frozenset()
+    """Those of the files that a commit says are whole."""
     blocks_of: TimelineView | None = None
     """Which log blocks are committed, where the names of their files do not tell."""
     budget_bytes: int | None = None
@@ -317,6 +319,7 @@ def _merged(task: RegroupTask) -> Iterator[pa.RecordBatch]:
             ordering_fields=task.rules.ordering_fields,
             table_schema=task.schema,
             is_committed=task.blocks_of.is_committed if task.blocks_of else None,
+            whole=task.whole,
         )
         batches = read_base_file(task.store, base, task.schema) if base is not None else ()
         yield from merge_slice(batches, list(logs), task.rules, task.schema)

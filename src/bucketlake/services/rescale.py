@@ -611,6 +611,7 @@ def plan_tasks(
             avro_schema=avro_schema,
             row_group_bytes=ROW_GROUP_BYTES,
             size_bytes=sum(part.size_bytes for part in slices),
+            whole=frozenset(log.path for part in slices for log in part.log_files if log.is_whole),
             budget_bytes=budget_bytes,
         )
         for change in plan.changes

@@ -47,7 +47,7 @@ from bucketlake.index import (
     mark_rings,
     ring_hashes_of,
 )
-from bucketlake.layout import DataFile, FileGroupId, FileSlice, list_files, slices_of
+from bucketlake.layout import DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import hashing_metadata_path, path_in_partition
 from bucketlake.logfile import (
     BlockType,
@@ -460,6 +460,7 @@ def _work(
     )
     index: Index = ConsistentBuckets(rings, _rings_of(state).hash_fields)
     view = view_for(state, (file for files in listed.values() for file in files))
+    whole = check_files((path for part in slices for path in _paths_of(part)), listed, view)
     return [
         RegroupTask(
             store=state.store,
@@ -476,6 +477,7 @@ def _work(
             avro_schema=arrow_to_avro(file_schema, table=properties.name),
             row_group_bytes=ROW_GROUP_BYTES,
             size_bytes=sum(sizes.get(path, 0) for part in group.slices for path in _paths_of(part)),
+            whole=whole.intersection(path for part in group.slices for path in _paths_of(part)),
             blocks_of=view.of_blocks(),
         )
         for group in plan.groups
