@@ -10,23 +10,12 @@ import getpass
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from os import PathLike, fspath
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    TypeAlias,
-    TypedDict,
-    TypeGuard,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 import pyarrow as pa
 
-from bucketlake import inspection, services
+from bucketlake import given, inspection, services
 from bucketlake import spark as on_spark
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
 from bucketlake.errors import ConfigError, DamagedFileError
@@ -118,8 +107,10 @@ if TYPE_CHECKING:
     from bucketlake.spark.files import Files, Paths
     from bucketlake.spark.write import SparkRows
 
-    Rows: TypeAlias = DataFrame | pa.Table | Files
-    """What can be written: a frame or files by Spark's tasks, an Arrow table by this process."""
+    Rows: TypeAlias = DataFrame | Files | pa.Table | given.ArrowStream | Sequence[Mapping[str, Any]]
+    """What can be written: a frame or files by Spark's tasks; the others, in memory, by this process."""
+    Schema: TypeAlias = pa.Schema | StructType | DataFrame | Files | pa.Table | given.ArrowStream | str
+    """Columns, or what has columns."""
 
 
 Planned = TypeVar("Planned")
@@ -128,8 +119,8 @@ Planned = TypeVar("Planned")
 class QueryArguments(TypedDict, total=False):
     """What may be asked of a read; `make_query` gives the defaults."""
 
-    columns: Sequence[str] | None
-    filters: Iterable[RawFilter]
+    columns: str | Sequence[str] | None
+    filters: Iterable[RawFilter] | None
     meta_columns: bool
     read_optimized: bool
     as_of: Moment | None
@@ -201,13 +192,14 @@ def parquet_files(
     tasks that write read the files, and their rows do not pass through Spark, which costs less than a frame does.
     `storage_options` are for object stores.
     """
-    return on_spark.files.parquet_files(spark, paths, storage_options=storage_options)
+    session = given.session_of(spark, "It comes before the paths.")
+    return on_spark.files.parquet_files(session, given.paths(paths), storage_options=storage_options)
 
 
 def create_table(
     spark: SparkSession | None,
     path: str | PathLike[str],
-    schema: pa.Schema | StructType | DataFrame | Files | str,
+    schema: Schema,
     *,
     key: str | Sequence[str],
     partition: str | Sequence[str] = (),
@@ -230,8 +222,8 @@ def create_table(
 ) -> Table:
     """Make an empty table at `path`.
 
-    `schema` is an Arrow or Spark schema, a frame or files that have it, or DDL text; `spark` may be None. What a frame
-    or a file says of nulls is not taken for a rule: all its columns may be null. Rows with one
+    `schema` is an Arrow or Spark schema, rows that have it, or DDL text; `spark` may be None. What rows say of nulls is
+    not taken for a rule: all their columns may be null. Rows with one
     `key` are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one.
     A key is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are
     hashed, is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`,
@@ -244,27 +236,30 @@ def create_table(
     the same time may both commit: none needs to be run again. `merge_schema` and `allow_missing_columns` say which rows
     fit the table: see `Table.alter`. Without a `name`, a table is named after its folder.
     """
-    store = open_store(fspath(path), storage_options)
+    if spark is not None:
+        given.session_of(spark, "It comes before the path, and may be None.")
+    uri = given.path_text(path)
+    store = open_store(uri, storage_options)
     spec = TableSpec(
-        name=name or name_for_path(fspath(path)),
+        name=given.text(name or name_for_path(uri), "name"),
         schema=_columns_of(schema, spark),
-        key=_names(key),
-        partition=_names(partition),
-        ordering=_names(ordering),
-        buckets=buckets,
-        partition_rules=partition_rules or "",
-        rule_type=rule_type,
-        hash_fields=_names(hash_fields),
-        engine=parse_engine(engine),
+        key=given.some_names(key, "key"),
+        partition=given.names(partition, "partition"),
+        ordering=given.names(ordering, "ordering"),
+        buckets=given.whole_number(buckets, "buckets"),
+        partition_rules=given.text(partition_rules or "", "partition_rules"),
+        rule_type=given.text(rule_type, "rule_type"),
+        hash_fields=given.names(hash_fields, "hash_fields"),
+        engine=parse_engine(given.text(engine, "engine")),
         table_type=_table_type(table_type),
-        hive_style=hive_style,
-        url_encode=url_encode,
-        non_blocking=non_blocking,
-        virtual_logs=virtual_logs,
+        hive_style=given.flag(hive_style, "hive_style"),
+        url_encode=given.flag(url_encode, "url_encode"),
+        non_blocking=given.flag(non_blocking, "non_blocking"),
+        virtual_logs=given.flag(virtual_logs, "virtual_logs"),
         options=options_of(
-            merge_schema=merge_schema or None,
-            allow_missing_columns=allow_missing_columns or None,
-            allow_null_elements=allow_null_elements or None,
+            merge_schema=given.flag(merge_schema, "merge_schema") or None,
+            allow_missing_columns=given.flag(allow_missing_columns, "allow_missing_columns") or None,
+            allow_null_elements=given.flag(allow_null_elements, "allow_null_elements") or None,
         ),
     )
     return Table(store, create(store, spec))
@@ -289,9 +284,9 @@ class Table:
         self.store = store
         self.properties = properties
         self._index_arguments: Mapping[str, Any] = {
-            "buckets": buckets,
-            "hash_fields": tuple(hash_fields) if hash_fields is not None else None,
-            "rules": partition_rules,
+            "buckets": None if buckets is None else given.whole_number(buckets, "buckets"),
+            "hash_fields": None if hash_fields is None else given.names(hash_fields, "hash_fields"),
+            "rules": None if partition_rules is None else given.text(partition_rules, "partition_rules"),
         }
         self._checked_partitions: set[str] = set()
 
@@ -311,7 +306,7 @@ class Table:
         writer had them, let reads by key skip the other buckets; they are checked against the keys in the files,
         and nothing but speed depends on them.
         """
-        store = open_store(fspath(path), storage_options)
+        store = open_store(given.path_text(path), storage_options)
         properties = load_properties(store)
         return cls(
             store, properties, buckets=buckets, hash_fields=hash_fields, partition_rules=partition_rules
@@ -333,11 +328,11 @@ class Table:
         `partition_rules` put it; then they are stored with the table. A wrong count is an error, which says the right
         one if it can be told. A table that Hudi has rescaled keeps its rules itself, and needs none of them.
         """
-        store = open_store(fspath(path), storage_options)
+        store = open_store(given.path_text(path), storage_options)
         adopt(
             store,
-            buckets=buckets,
-            hash_fields=None if hash_fields is None else _names(hash_fields),
+            buckets=None if buckets is None else given.whole_number(buckets, "buckets"),
+            hash_fields=None if hash_fields is None else given.names(hash_fields, "hash_fields"),
             partition_rules=partition_rules,
         )
         return cls(store, load_properties(store))
@@ -371,7 +366,8 @@ class Table:
         offset (`+02:00`, `Z`) or is in the session's zone, as in Spark; a time without a fraction is the end of its
         second, as in Hudi. A `datetime` without a zone is in this process's, as in PySpark.
         """
-        return on_spark.read.scan(spark, self.plan(in_zone=on_spark.in_zone_of(spark), **query))
+        session = given.session_of(spark, "Without one, to_arrow reads into this process.")
+        return on_spark.read.scan(session, self.plan(in_zone=on_spark.in_zone_of(session), **query))
 
     def to_arrow(self, **query: Unpack[QueryArguments]) -> pa.Table:
         """Read the table into memory, in this process: for small data.
@@ -386,7 +382,7 @@ class Table:
         keys: Key | Sequence[Key],
         *,
         partition: str | None = None,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         as_of: Moment | None = None,
     ) -> pa.Table:
         """Fetch the rows with these keys, without a Spark job.
@@ -394,26 +390,22 @@ class Table:
         A key is the key column's value, or a mapping for a key of several columns. `partition` is a partition's path;
         without it every partition is looked into.
         """
-        return self._planned(lambda state: self._get(state, keys, partition, columns, as_of))
-
-    def _get(
-        self,
-        state: TableState,
-        keys: Key | Sequence[Key],
-        partition: str | None,
-        columns: Sequence[str] | None,
-        as_of: Moment | None,
-    ) -> pa.Table:
-        query = make_query(state, columns=columns, as_of=as_of)
-        wanted = keys if isinstance(keys, list | tuple | set | frozenset) else [keys]
+        wanted = given.keys_of(keys)
         generator = KeyGenerator.from_properties(self.properties)
-        record_keys = record_keys_of(list(wanted), generator, query.table_schema)
-        return self._looked_up(record_keys, state, query, partition)
+
+        def look(state: TableState) -> pa.Table:
+            query = make_query(state, columns=columns, as_of=as_of)
+            record_keys = record_keys_of(wanted, generator, query.table_schema)
+            return self._looked_up(record_keys, state, query, partition)
+
+        return self._planned(look)
 
     def _looked_up(
         self, record_keys: pa.Array, state: TableState, query: Query, partition: str | None
     ) -> pa.Table:
         index = self._index(state, query)
+        if partition is not None:
+            given.text(partition, "partition")
         plan = plan_lookup(state, query, index, record_keys, partition=partition)
         return lookup(plan, record_keys, unproven=index if self._is_told() else None)
 
@@ -421,7 +413,8 @@ class Table:
         """Write `rows`: new keys are inserted, known ones updated unless the table has a newer version.
 
         A row whose `_hoodie_is_deleted` is true deletes. A frame is written by Spark, and so are `parquet_files`, which
-        cost less than a frame of them. An Arrow table is written by this process, without Spark: for small data.
+        cost less than a frame of them. An Arrow table, a pandas or polars frame or a list of dicts is written by this
+        process, without Spark: for small data.
         """
         return self._write(rows, Operation.UPSERT, **options)
 
@@ -433,7 +426,8 @@ class Table:
         self, rows: Rows, *, whole_table: bool = False, **options: Unpack[WriteArguments]
     ) -> CommitSummary:
         """Replace the partitions that `rows` have rows in, or with `whole_table` everything, by `rows`."""
-        operation = Operation.INSERT_OVERWRITE_TABLE if whole_table else Operation.INSERT_OVERWRITE
+        is_whole = given.flag(whole_table, "whole_table")
+        operation = Operation.INSERT_OVERWRITE_TABLE if is_whole else Operation.INSERT_OVERWRITE
         return self._write(rows, operation, **options)
 
     def delete(
@@ -445,16 +439,17 @@ class Table:
     ) -> CommitSummary:
         """Delete rows, whatever their ordering values.
 
-        A frame, files, or an Arrow table bring the key columns, and the partition columns or none of them; others are
+        Rows, as `upsert` takes them, bring the key columns, and the partition columns or none of them; others are
         passed over. Without partitions, and where keys are given as `get` takes them, the keys are looked up first: in
-        every partition, and deleted in each they are found in, unless `partition` names one.
+        every partition, and deleted in each they are found in, unless `partition` names one. A list holds keys.
         """
-        if _is_rows(rows_or_keys):
-            return self._write(self._located(rows_or_keys, partition), Operation.DELETE, **options)
+        if given.is_rows(rows_or_keys):
+            rows = given.rows_of(rows_or_keys, lambda: self.schema)
+            return self._write(self._located(rows, partition), Operation.DELETE, **options)
         found = self.get(rows_or_keys, partition=partition, columns=self._key_columns())
         return self._write(found, Operation.DELETE, **options)
 
-    def _located(self, rows: Rows, partition: str | None) -> Rows:
+    def _located(self, rows: DataFrame | Files | pa.Table, partition: str | None) -> Rows:
         """Return rows to be deleted as they are if they name their partitions, else what the table has of such keys."""
         state = load_state(self.store)
         if names_partitions(_columns_of(rows, None), state):
@@ -485,9 +480,11 @@ class Table:
         self, partitions: str | Sequence[str], *, maintenance: Maintenance | None = None
     ) -> CommitSummary:
         """Empty whole partitions, named by their paths."""
-        return self._maintained(run_delete_partitions(self.store, _names(partitions)), maintenance, here)
+        summary = run_delete_partitions(self.store, given.some_names(partitions, "partitions"))
+        return self._maintained(summary, maintenance, here)
 
     def _write(self, rows: Rows, operation: Operation, **options: Unpack[WriteArguments]) -> CommitSummary:
+        given.known(options, WriteArguments)
         asked = self._index_arguments
         checked = WriteOptions(
             log_format=_log_format(options.get("log_format", LogFormat.PARQUET)),
@@ -497,10 +494,13 @@ class Table:
             partition_rules=asked["rules"],
         )
         maintenance, progress = options.get("maintenance"), options.get("progress")
-        if isinstance(rows, pa.Table):
-            summary = run_write(ArrowRows(rows), self.store, operation, checked)
+        if not isinstance(maintenance, Maintenance | None):
+            raise ConfigError(f"maintenance is {maintenance!r}; expected a bucketlake.Maintenance, or None.")
+        taken = given.rows_of(rows, lambda: self.schema)
+        if isinstance(taken, pa.Table):
+            summary = run_write(ArrowRows(taken), self.store, operation, checked)
             return self._maintained(summary, maintenance, here)
-        by_tasks = _rows_by_tasks(rows, progress)
+        by_tasks = _rows_by_tasks(taken, progress)
         summary = run_write(by_tasks, self.store, operation, checked)
         return self._maintained(summary, maintenance, _tasks(by_tasks.session, progress))
 
@@ -548,6 +548,7 @@ class Table:
         or `log_ratio` times the bytes of the base file, or whose oldest is of `hours` ago. Compactions that are
         pending, ours or Hudi's, are run first. A dry run says what would be done.
         """
+        given.numbers(when, CompactionArguments)
         trigger = CompactionTrigger(**when)
         if dry_run:
             return due_compaction(services.look(self.store, Maintenance()), trigger)
@@ -588,6 +589,7 @@ class Table:
         see; or `retain_versions` of every file group. Cleans that were cut off are finished first. A dry run says what
         would be done.
         """
+        given.numbers(retain, RetentionArguments)
         kept = Retention(
             commits=retain.get("retain_commits"),
             hours=retain.get("retain_hours"),
@@ -634,22 +636,29 @@ class Table:
         sorted so already is left alone. Writers come first: a clustering that one has overtaken is taken back, and
         `CommitConflictError` raised. A dry run says what would be done.
         """
+        given.known(which, ClusteringArguments)
         partitions = which.get("partitions")
         trigger = ClusteringTrigger(
             min_bytes=which.get("min_bytes"),
             max_bytes=which.get("max_bytes"),
             hours=which.get("hours"),
-            partitions=None if partitions is None else _names(partitions),
+            partitions=None if partitions is None else given.names(partitions, "partitions"),
         )
         if dry_run:
-            return due_clustering(self.store, by=_names(by), trigger=trigger)
+            return due_clustering(self.store, by=given.some_names(by, "by"), trigger=trigger)
         tasks = _tasks(spark, progress)
-        return Done(services.cluster_table(self.store, by=_names(by), trigger=trigger, tasks=tasks))
+        return Done(
+            services.cluster_table(self.store, by=given.some_names(by, "by"), trigger=trigger, tasks=tasks)
+        )
 
     def archive(
         self, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX, dry_run: bool = False
     ) -> ArchivePlan:
         """Move old instants to the history: with more than `keep_max` writes on the timeline, all but `keep_min`."""
+        keep_min, keep_max = (
+            given.whole_number(keep_min, "keep_min"),
+            given.whole_number(keep_max, "keep_max"),
+        )
         if not dry_run:
             return services.archive_table(self.store, keep_min=keep_min, keep_max=keep_max)
         state = self._writable()
@@ -700,10 +709,12 @@ class Table:
 
     def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
+        given.known(query, QueryArguments)
         return make_query(load_state(self.store), in_zone=in_zone, **query)
 
     def plan(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> ReadPlan:
         """Decide what a read would read. `in_zone` gives texts without an offset their zone: this process's."""
+        given.known(query, QueryArguments)
         return self._planned(lambda state: self._plan(state, in_zone, **query))
 
     def _plan(self, state: TableState, in_zone: InZone, **query: Unpack[QueryArguments]) -> ReadPlan:
@@ -740,6 +751,8 @@ class Table:
         state = load_state(self.store)
         generator = KeyGenerator.from_properties(self.properties)
         (record_key,) = record_keys_of([key], generator, table_schema(state)).to_pylist()
+        if partition is not None:
+            given.text(partition, "partition")
         return inspection.explain(state, self._index(state, None), record_key, partition=partition)
 
     def _index(self, state: TableState, query: Query | None) -> Index:
@@ -759,7 +772,10 @@ class Table:
 
 def _tasks(spark: SparkSession | None, progress: bool | None) -> Tasks:
     """Let a session run the tasks of a service, or this process if there is none."""
-    return here if spark is None else on_spark.services.SessionTasks(spark, progress=progress)
+    if spark is None:
+        return here
+    session = given.session_of(spark, "None runs the tasks in this process.")
+    return on_spark.services.SessionTasks(session, progress=progress)
 
 
 class Buckets:
@@ -913,7 +929,11 @@ class Buckets:
     ) -> Rescale | Rescaled:
         store = self._table.store
         rules = new_rules(
-            load_state(store), expressions, default_count=bucket_number, rule_type=rule_type, adds=adds
+            load_state(store),
+            given.text(expressions, "rules"),
+            default_count=bucket_number,
+            rule_type=rule_type,
+            adds=adds,
         )
         if dry_run:
             return look_for_rescale(store, rules)
@@ -921,18 +941,15 @@ class Buckets:
 
 
 def _resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:
-    given: dict[str, Any] = dict(arguments)
-    partitions, policy = given.get("partitions"), given.get("policy", "middle")
+    given.known(arguments, ResizeArguments)
+    asked: dict[str, Any] = dict(arguments)
+    partitions, policy = asked.get("partitions"), asked.get("policy", "middle")
     if isinstance(policy, str):
         if policy not in POLICIES:
             raise ConfigError(f"policy is {policy!r}; expected one of {', '.join(POLICIES)}, or a function.")
         policy = POLICIES[policy]
-    chosen = None if partitions is None else _names(partitions)
-    return ResizeTrigger(**{**given, "partitions": chosen, "policy": policy})
-
-
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    chosen = None if partitions is None else given.names(partitions, "partitions")
+    return ResizeTrigger(**{**asked, "partitions": chosen, "policy": policy})
 
 
 def _user() -> str:
@@ -958,32 +975,21 @@ def _log_format(name: LogFormat | str) -> LogFormat:
         raise ConfigError(f"log_format is {name!r}; expected one of {known}.") from None
 
 
-def _columns_of(schema: pa.Schema | StructType | Rows | str, spark: SparkSession | None) -> pa.Schema:
-    if isinstance(schema, pa.Schema):
-        return schema
+def _columns_of(schema: Schema, spark: SparkSession | None) -> pa.Schema:
     if isinstance(schema, str):
-        if spark is None:
-            return on_spark.parse_ddl(schema)
-        # The session decides what some words mean: spark.sql.timestampType.
-        schema = spark.createDataFrame([], schema).schema
-    if hasattr(schema, "schema"):
-        # That a column of a frame has no nulls is what Spark worked out, of a literal say: no rule for rows to come.
-        return all_nullable(_columns_of(schema.schema, spark))
-    return on_spark.arrow_schema(schema.jsonValue())
-
-
-def _is_rows(value: object) -> bool:
-    """Tell rows from keys: a frame, classic or of Spark Connect, has `mapInArrow`."""
-    return isinstance(value, pa.Table) or _is_files(value) or hasattr(value, "mapInArrow")
+        # The session decides what the word means.
+        asked = None if spark is None else spark.conf.get("spark.sql.timestampType", None)
+        return on_spark.parse_ddl(schema, has_zones=asked != "TIMESTAMP_NTZ")
+    taken = given.schema_of(schema)
+    columns = taken if isinstance(taken, pa.Schema) else on_spark.arrow_schema(taken.jsonValue())
+    # That a column of a frame has no nulls is what Spark worked out, of a literal say: no rule for rows to come.
+    return columns if taken is schema else all_nullable(columns)
 
 
 def _rows_by_tasks(rows: DataFrame | Files, progress: bool | None) -> SparkRows:
-    files = rows if _is_files(rows) else on_spark.plain_reads.files_read_by_frame(cast("DataFrame", rows))
+    files = (
+        rows if given.is_files(rows) else on_spark.plain_reads.files_read_by_frame(cast("DataFrame", rows))
+    )
     if files is not None:
         return on_spark.files.FileRows(files, progress=progress)
     return on_spark.write.FrameRows(cast("DataFrame", rows), progress=progress)
-
-
-def _is_files(value: object) -> TypeGuard[Files]:
-    # Their module needs pyspark, which a process without frames does not have to import.
-    return hasattr(value, "parts")

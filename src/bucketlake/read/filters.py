@@ -11,7 +11,7 @@ values is `prune`.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -73,6 +73,8 @@ def parse_filters(raw: Iterable[RawFilter], schema: pa.Schema) -> tuple[Filter, 
     >>> parse_filters([("id", "==", 7)], pa.schema([("id", pa.int64())]))
     (Filter(column='id', op=<Op.EQ: '='>, value=7),)
     """
+    if isinstance(raw, str | Mapping) or not isinstance(raw, Iterable):
+        raise FilterError(f"filters is {raw!r}; expected a list such as [('id', '=', 7)].")
     return tuple(_parse_filter(item, schema) for item in raw)
 
 
@@ -122,11 +124,25 @@ _INTEGER_BOUND = {8: 2**7, 16: 2**15, 32: 2**31, 64: 2**63}
 
 def check_value(value: object, kind: pa.DataType, column: str) -> Any:
     """Return `value` if a column of this type can hold it; a near miss is an error, never a cast."""
+    found, value = value, _plain(value, kind)
     fits, expected = _fits(value, kind)
     if not fits:
         raise FilterError(
-            f"column {column!r} is a {kind} and the value {value!r} is a {type(value).__name__}: expected {expected}."
+            f"column {column!r} is a {kind} and the value {found!r} is a {type(found).__name__}: expected {expected}."
         )
+    return value
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return the Python value that numpy's, Arrow's or a whole Decimal stands for."""
+    if isinstance(value, np.datetime64):
+        value = pa.scalar(value)
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Decimal) and pa.types.is_integer(kind) and value == value.to_integral_value():
+        return int(value)
     return value
 
 

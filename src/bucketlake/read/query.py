@@ -46,8 +46,8 @@ class Query:
 def make_query(
     state: TableState,
     *,
-    columns: Sequence[str] | None = None,
-    filters: Iterable[RawFilter] = (),
+    columns: str | Sequence[str] | None = None,
+    filters: Iterable[RawFilter] | None = (),
     meta_columns: bool = True,
     read_optimized: bool = False,
     as_of: Moment | None = None,
@@ -81,8 +81,13 @@ def make_query(
     data = table_schema(state, as_of=instant)
     # A column added later is null in older files, whatever its schema says, and Spark reads all as nullable.
     everything = pa.schema([field.with_nullable(True) for field in with_meta_columns(data)])
+    if isinstance(columns, str):
+        columns = (columns,)
     if columns is None:
         columns = everything.names if meta_columns else data.names
+    if not isinstance(columns, Iterable):
+        raise ConfigError(f"columns is {columns!r}; expected the name of a column, or a list of names.")
+    columns = tuple(columns)
     unknown = [name for name in columns if name not in everything.names]
     if unknown:
         raise ConfigError(
@@ -90,8 +95,8 @@ def make_query(
         )
     return Query(
         table_schema=everything,
-        columns=tuple(columns),
-        filters=parse_filters(filters, everything),
+        columns=columns,
+        filters=parse_filters(filters or (), everything),
         read_optimized=read_optimized,
         as_of=instant,
         begin=first,

@@ -36,15 +36,17 @@ _SIZED_TEXT = frozenset({"CHAR", "CHARACTER", "VARCHAR"})
 _DECIMAL_DIGITS_MAX = 38
 
 
-def parse_ddl(text: str) -> pa.Schema:
+def parse_ddl(text: str, *, has_zones: bool = True) -> pa.Schema:
     """Read columns from DDL text; ConfigError says where it makes no sense.
+
+    A session may say that TIMESTAMP is one without zone: `has_zones` is False then.
 
     >>> parse_ddl("id BIGINT NOT NULL, tags ARRAY<STRING>")
     id: int64 not null
     tags: list<element: string>
       child 0, element: string
     """
-    parser = _Parser(text)
+    parser = _Parser(text, has_zones)
     fields = parser.columns()
     if parser.token:
         parser.fail("the end, or a comma and another column")
@@ -56,6 +58,7 @@ class _Parser:
     """A place in a text, and the token there: empty at the end."""
 
     text: str
+    has_zones: bool
     token: str = ""
     kind: str = ""
     start: int = 0
@@ -132,7 +135,7 @@ class _Parser:
         word = self.token.upper() if self.kind == "word" else ""
         if word in _WORDS:
             self.step()
-            return _WORDS[word]
+            return _WORDS[word if self.has_zones or word != "TIMESTAMP" else "TIMESTAMP_NTZ"]
         if word in _DECIMALS:
             return self.decimal()
         if word in _SIZED_TEXT:

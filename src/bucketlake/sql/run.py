@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from bucketlake import given
 from bucketlake import spark as on_spark
 from bucketlake.errors import ConfigError, NotATableError
 from bucketlake.keygen import KeyGenerator
@@ -47,6 +48,7 @@ def run(
     storage_options: Mapping[str, str] | None = None,
 ) -> Any:
     """Run one statement; `bucketlake.sql` says what it returns."""
+    spark, text = given.session_of(spark, "It comes before the statement."), given.text(text, "the statement")
     if warehouse is None:
         warehouse = spark.conf.get("spark.sql.warehouse.dir", None) or _WAREHOUSE_DEFAULT
     catalog = Catalog(fspath(warehouse), storage_options)

@@ -53,6 +53,11 @@ def test_a_column_has_the_type_its_text_says(text: str, name: str, kind: pa.Data
     assert parse_ddl(text) == pa.schema([(name, kind)])
 
 
+def test_a_timestamp_is_what_the_session_takes_it_for() -> None:
+    found = parse_ddl("t TIMESTAMP, s STRUCT<t: timestamp>, l TIMESTAMP_LTZ", has_zones=False)
+    assert found.types == [pa.timestamp("us"), pa.struct([("t", pa.timestamp("us"))]), UTC]
+
+
 def test_columns_keep_their_order_and_what_may_be_null() -> None:
     found = parse_ddl("""
         id BIGINT NOT NULL COMMENT 'the key',
