@@ -14,6 +14,7 @@
         DamagedFileError       a file that a commit tells of is gone, or is not what the commit tells
       UnsupportedError       a valid table that uses a feature we do not have
       ProofError             what was written is not what was given; nothing of it is visible
+      SetupError             what bucketlake runs on is not there, such as Java
       ConflictError          another writer was in the way; nothing of ours is visible
         ConcurrentWriteError   found when a write begins: another one is under way
         CommitConflictError    found when it commits: another one was faster
@@ -104,6 +105,10 @@ class UnsupportedError(BucketlakeError):
 
 class ProofError(BucketlakeError):
     """What was written is not what was given; nothing of it is visible."""
+
+
+class SetupError(BucketlakeError):
+    """What bucketlake runs on is not there, such as Java."""
 
 
 class ConflictError(BucketlakeError):

@@ -14,7 +14,8 @@ from bucketlake.cli import (
     sql,
     write,
 )
-from bucketlake.cli.app import app, main
+from bucketlake.cli.app import app
+from bucketlake.cli.ending import main
 
 __all__ = [
     "app",

@@ -2,30 +2,18 @@
 
 Exit codes: 0 done; 1 nothing found; 2 the call is wrong (a path, an option, a value);
 3 the table is broken; 4 the table uses what bucketlake does not support; 5 another writer was in the way;
-6 what was written is not what was given, and was taken back.
+6 what was written is not what was given, and was taken back; 7 what the command needs failed: the disk is full, a
+permission is missing, Java is; 130 interrupted; 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console, RenderableType
-from rich.table import Table as Grid
 
-from bucketlake.errors import (
-    BucketlakeError,
-    ConfigError,
-    ConflictError,
-    CorruptTableError,
-    ProofError,
-    UnsupportedError,
-)
+from bucketlake.errors import ConfigError
 from bucketlake.table import Table
 
 app = typer.Typer(
@@ -37,13 +25,6 @@ app = typer.Typer(
 )
 
 EXIT_NOTHING_FOUND = 1
-_EXIT_CODES: Sequence[tuple[type[BucketlakeError], int]] = (
-    (ConfigError, 2),
-    (CorruptTableError, 3),
-    (UnsupportedError, 4),
-    (ConflictError, 5),
-    (ProofError, 6),
-)
 
 TablePath = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -54,22 +35,6 @@ Storage = Annotated[
 Buckets = Annotated[
     int | None, typer.Option(help="Buckets per partition, for a table whose writer did not store it.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """Where results go: a person's terminal or a program's pipe."""
-
-    as_json: bool
-
-    def show(self, value: Any, *drawings: RenderableType) -> None:
-        """Print the value as JSON, or what draws it."""
-        if self.as_json:
-            sys.stdout.write(json.dumps(value, default=str, ensure_ascii=False) + "\n")
-            return
-        console = Console()
-        for drawing in drawings:
-            console.print(drawing)
 
 
 def open_table(path: str, storage: Sequence[str] | None, *, buckets: int | None = None) -> Table:
@@ -84,23 +49,6 @@ def pairs(texts: Sequence[str]) -> Mapping[str, str] | None:
     return {name: value for name, _, value in split} or None
 
 
-def grid(title: str, *columns: str, numbers: Sequence[str] = ()) -> Grid:
-    """Make a table for the terminal; the columns named in `numbers` are right-aligned."""
-    made = Grid(
-        title=title,
-        title_justify="left",
-        header_style="bold",
-        # Room for the layout of a table in the 80 columns of a pipe.
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    for column in columns:
-        is_number = column in numbers
-        made.add_column(column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    return made
-
-
 def human_bytes(count: float) -> str:
     """Spell a size for a person.
 
@@ -112,18 +60,3 @@ def human_bytes(count: float) -> str:
             break
         count /= 1024
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an error of ours is one sentence on stderr and an exit code."""
-    try:
-        app(args=list(arguments) if arguments is not None else None, prog_name="bucketlake")
-    except BucketlakeError as error:
-        Console(stderr=True, soft_wrap=True).print(
-            f"[bold red]error:[/] {_escaped(str(error))}", highlight=False
-        )
-        sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")

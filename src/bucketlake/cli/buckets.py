@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
+from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 from bucketlake.services.rescale import BUDGET_BYTES, Rescale
 from bucketlake.services.rollback import RollbackOrder
@@ -37,7 +37,7 @@ def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> 
         for v in versions
     ]
     lines = [f"{v.instant}: {v.expressions}; otherwise {v.default_count}" for v in versions]
-    Screen(as_json).show({"versions": facts}, Text("\n".join(lines) or "the table has no bucket rules"))
+    Screen(as_json).show({"versions": facts}, "\n".join(lines) or "the table has no bucket rules")
 
 
 @buckets.command()
@@ -122,7 +122,7 @@ def show_order(order: RollbackOrder, *, as_json: bool, yes: bool) -> None:
     lines = [str(order), *([] if yes else [HINT])]
     instant = order.instant.requested
     facts = {"instant": instant, "done": yes, "files": [file.path for file in order.files]}
-    Screen(as_json).show(facts, Text("\n".join(lines)))
+    Screen(as_json).show(facts, "\n".join(lines))
 
 
 def _show(found: object, *, as_json: bool, yes: bool = True) -> None:
@@ -148,9 +148,7 @@ def _show(found: object, *, as_json: bool, yes: bool = True) -> None:
             "base_rows": found.base_rows,
             "size_bytes": found.size_bytes,
         }
-        Screen(as_json).show(facts, Text(f"{found}\n{HINT}"))
+        Screen(as_json).show(facts, f"{found}\n{HINT}")
         return
     instant = getattr(found, "instant", None)
-    Screen(as_json).show(
-        {"done": instant, "partitions": list(getattr(found, "partitions", ()))}, Text(str(found))
-    )
+    Screen(as_json).show({"done": instant, "partitions": list(getattr(found, "partitions", ()))}, str(found))

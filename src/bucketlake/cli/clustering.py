@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
+from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 from bucketlake.table import ClusteringArguments
 
@@ -53,4 +53,4 @@ def cluster(
     lines = [str(one) for one in done] or [str(due)]
     if not yes and not due.is_empty:
         lines.append(HINT)
-    Screen(as_json).show(facts, Text("\n".join(lines)))
+    Screen(as_json).show(facts, "\n".join(lines))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, grid, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.progress import progress_bar
+from bucketlake.cli.screen import Screen, grid
 from bucketlake.cli.services import OnSpark, session_if
 from bucketlake.services.fsck import check_table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, grid, human_bytes, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, human_bytes, open_table
+from bucketlake.cli.screen import Screen, grid
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
 
 savepoint = typer.Typer(help="Moments of a table that stay.", no_args_is_help=True)
@@ -83,7 +83,7 @@ def create(
     """Keep the table as it was after a write: clean and archive leave its files alone."""
     made = open_table(table, storage).savepoint(instant, comment=comment)
     facts = {"instant": made.instant, "files": made.file_count, "comment": comment}
-    Screen(as_json).show(facts, Text(f"savepoint {made}"))
+    Screen(as_json).show(facts, f"savepoint {made}")
 
 
 @savepoint.command("delete")
@@ -118,4 +118,4 @@ def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> 
 def _show(as_json: bool, facts: dict[str, object], plan: str, *, done: bool) -> None:
     size = facts.get("size_bytes")
     shown = f" ({human_bytes(size)})" if isinstance(size, int) else ""
-    Screen(as_json).show(facts, Text(plan), Text(f"done{shown}" if done else f"{_HINT}{shown}"))
+    Screen(as_json).show(facts, plan, f"done{shown}" if done else f"{_HINT}{shown}")

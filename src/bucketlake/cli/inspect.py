@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from bucketlake.cli.app import AsJson, Buckets, Screen, Storage, TablePath, app, grid, human_bytes, open_table
+from bucketlake.cli.app import AsJson, Buckets, Storage, TablePath, app, human_bytes, open_table
+from bucketlake.cli.screen import Screen, fact_grid, grid
 from bucketlake.cli.values import parse_key
 
 
@@ -34,15 +34,11 @@ def describe(
         "pending": found.pending,
         "last commit": found.last_commit,
     }
-    drawn = grid("", "", "")
-    drawn.show_header = False
-    for name, value in facts.items():
-        drawn.add_row(name, ", ".join(value) or "-" if isinstance(value, list) else str(value))
     columns = grid("columns", "name", "type", "nullable")
     for field in found.schema:
         columns.add_row(field.name, str(field.type), "yes" if field.nullable else "no")
     schema = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in found.schema]
-    Screen(as_json).show({**facts, "schema": schema}, drawn, columns)
+    Screen(as_json).show({**facts, "schema": schema}, fact_grid("", facts), "", columns)
 
 
 @app.command()
@@ -65,7 +61,6 @@ def layout(
     found = open_table(table, storage, buckets=buckets).layout()
     numbers = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
     drawn = grid("layout", "partition", *numbers, numbers=numbers)
-    drawn.columns[0].min_width = 10
     rows = []
     for part in found.partitions:
         largest = max((s.size_bytes for s in part.slices), default=0)
@@ -119,4 +114,4 @@ def explain(
     opened = open_table(table, storage, buckets=buckets)
     fields = opened.properties.record_key_fields
     found = opened.explain(parse_key(key, opened.schema, fields), partition=partition)
-    Screen(as_json).show(asdict(found), Text(str(found)))
+    Screen(as_json).show(asdict(found), str(found))

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, grid, human_bytes, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, human_bytes, open_table
 from bucketlake.cli.progress import progress_bar
+from bucketlake.cli.screen import Screen, fact_grid, grid
 from bucketlake.state import load_state
 from bucketlake.write.adopt import adopt as adopt_table
 from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
@@ -54,11 +55,7 @@ def adopt(
         "file groups": done.file_groups,
         "partitions": done.partitions,
     }
-    drawn = grid(f"adopted {store.uri}", "", "")
-    drawn.show_header = False
-    for name, value in facts.items():
-        drawn.add_row(name, ", ".join(value) if isinstance(value, list) else str(value))
-    Screen(as_json).show(facts, drawn)
+    Screen(as_json).show(facts, fact_grid(f"adopted {store.uri}", facts))
 
 
 @metadata.command("drop")

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, open_table
 from bucketlake.cli.buckets import buckets, show_order
+from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 from bucketlake.services.resize import ROUNDS_MAX
 from bucketlake.services.resize_plan import FILE_BYTES, MERGE_THRESHOLD, ROUND_BYTES, SPLIT_THRESHOLD
@@ -81,7 +81,7 @@ def resize(
             "size_bytes": due.plan.size_bytes,
         }
         lines = [str(due), *([] if due.is_empty else [HINT])]
-        Screen(as_json).show(facts, Text("\n".join(lines)))
+        Screen(as_json).show(facts, "\n".join(lines))
         return
     done = found.resize(session_if(spark), rounds=rounds, **which)
     facts = {
@@ -90,7 +90,7 @@ def resize(
         "file_groups": sum(one.file_groups for one in done.runs),
         "size_bytes": sum(one.size_bytes for one in done.runs),
     }
-    Screen(as_json).show(facts, Text(str(done)))
+    Screen(as_json).show(facts, str(done))
 
 
 @buckets.command()
@@ -113,4 +113,4 @@ def abort(
     if yes:
         done = open_table(table, storage).buckets.abort(instant)
         text = str(done) if done is not None else f"the resize of {instant} was completed meanwhile"
-    Screen(as_json).show({"instant": instant, "done": yes}, Text(text if yes else f"{text}\n{HINT}"))
+    Screen(as_json).show({"instant": instant, "done": yes}, text if yes else f"{text}\n{HINT}")

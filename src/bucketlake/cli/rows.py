@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from bucketlake.cli.app import (
-    EXIT_NOTHING_FOUND,
-    AsJson,
-    Buckets,
-    Screen,
-    Storage,
-    TablePath,
-    app,
-    grid,
-    open_table,
-)
-from bucketlake.cli.values import json_row, parse_filter, parse_key
+from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Buckets, Storage, TablePath, app, open_table
+from bucketlake.cli.screen import Screen, grid
+from bucketlake.cli.values import json_values, parse_filter, parse_key, shown
+from bucketlake.errors import ConfigError
 from bucketlake.read import read_all
 
 Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
+Limit = Annotated[int, typer.Option(min=0, help="Rows to print at most; no more are read than that takes.")]
+Unlimited = Annotated[bool, typer.Option("--all", help="Print all rows, whatever the limit.")]
 AsOf = Annotated[
     str | None,
     typer.Option(
@@ -39,7 +33,8 @@ def read(
         list[str] | None,
         typer.Option(metavar="FILTER", help='Such as "amount >= 10"; may be repeated, meaning and.'),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Rows to print at most; 0 for all.")] = 20,
+    limit: Limit = 20,
+    every: Unlimited = False,
     as_of: AsOf = None,
     begin: Annotated[
         str | None,
@@ -52,7 +47,13 @@ def read(
     storage: Storage = None,
     buckets: Buckets = None,
 ) -> None:
-    """Print rows."""
+    """Print rows.
+
+    A null is drawn as `-`, a control character as `\\x1b`.
+    With --json, floats that are no numbers are the texts "NaN", "Infinity"
+    and "-Infinity", binary is base64, a decimal text, a time ISO 8601, and
+    a map a list of pairs.
+    """
     opened = open_table(table, storage, buckets=buckets)
     everything = opened.query(as_of=as_of).table_schema
     plan = opened.plan(
@@ -64,12 +65,8 @@ def read(
         end=end,
         read_optimized=read_optimized,
     )
-    rows: list[dict[str, Any]] = []
-    for batch in read_all(plan):
-        rows += batch.slice(0, limit - len(rows) if limit else None).to_pylist()
-        if limit and len(rows) >= limit:
-            break
-    show_rows(rows, plan.context.schema, Screen(as_json))
+    found = read_all(plan, limit=None if every else limit)
+    show_rows(pa.Table.from_batches(found, plan.context.schema), Screen(as_json))
 
 
 @app.command()
@@ -95,7 +92,7 @@ def get(
         columns=_names(columns),
         as_of=as_of,
     )
-    show_rows(found.to_pylist(), found.schema, Screen(as_json))
+    show_rows(found, Screen(as_json))
     if not found.num_rows:
         raise typer.Exit(EXIT_NOTHING_FOUND)
 
@@ -104,11 +101,20 @@ def _names(columns: str | None) -> list[str] | None:
     return [name.strip() for name in columns.split(",")] if columns else None
 
 
-def show_rows(rows: list[dict[str, Any]], schema: pa.Schema, screen: Screen) -> None:
+def show_rows(rows: pa.Table, screen: Screen) -> None:
     """Print rows as a table or as JSON."""
-    printable = [json_row(row) for row in rows]
-    drawn = grid("", *schema.names, numbers=[f.name for f in schema if pa.types.is_primitive(f.type)])
-    for row in printable:
-        drawn.add_row(*("-" if row[name] is None else str(row[name]) for name in schema.names))
-    drawn.caption = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
-    screen.show(printable, drawn)
+    names = rows.column_names
+    columns = [json_values(column) for column in rows.columns]
+    if screen.as_json:
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ConfigError(
+                f"two columns are called {twice[0]!r}, and JSON has room for one. Name one of them anew."
+            )
+        screen.show([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)])
+        return
+    numbers = [f.name for f in rows.schema if pa.types.is_primitive(f.type)]
+    drawn = grid("", *names, numbers=numbers)
+    drawn.rows = list(zip(*([shown(value) for value in column] for column in columns), strict=True))
+    drawn.caption = f"{rows.num_rows} row{'' if rows.num_rows == 1 else 's'}"
+    screen.show(None, drawn)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import sys
 from collections.abc import Mapping
 from time import monotonic, sleep
 from typing import Annotated, Any
@@ -13,6 +11,7 @@ import typer
 
 from bucketlake import spark as on_spark
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
+from bucketlake.cli.screen import json_text, prose, say
 from bucketlake.cli.services import OnSpark
 from bucketlake.errors import ConfigError
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention, Round, Tasks, here
@@ -91,14 +90,14 @@ def run(
     store = open_table(table, storage).store
     if dry_run:
         plan = plan_maintenance(look(store, maintenance), maintenance)
-        _say(json.dumps({"due": plan.due}) if as_json else str(plan))
+        say(json_text({"due": plan.due}) if as_json else prose(str(plan)))
         return
     tasks: Tasks = here
     if spark:
         tasks = on_spark.services.SessionTasks(on_spark.local.local_session())
     if not watch:
         done = run_maintenance(store, maintenance, tasks=tasks)
-        _say(_line(1, done, as_json=as_json))
+        say(_line(1, done, as_json=as_json))
         for failure in done.failures:
             raise failure
         return
@@ -106,7 +105,7 @@ def run(
     with Signals() as ending:
         going = rounds(store, maintenance, every_seconds=every, ending=ending, tasks=tasks)
         for number, done in enumerate(going, 1):
-            _say(_line(number, done, as_json=as_json))
+            say(_line(number, done, as_json=as_json))
             if done.hopeless is not None:
                 raise done.hopeless
 
@@ -139,17 +138,11 @@ def _is_given(options: Mapping[str, Any]) -> bool:
 
 def _line(number: int, done: Round, *, as_json: bool) -> str:
     if not as_json:
-        return f"round {number}, {done.seconds:.1f} s: {done}"
+        return prose(f"round {number}, {done.seconds:.1f} s: {done}")
     steps = [
         {"service": step.service, "text": step.text, "failed": step.error is not None} for step in done.steps
     ]
-    return json.dumps({"round": number, "seconds": round(done.seconds, 3), "steps": steps})
-
-
-def _say(line: str) -> None:
-    """Print a line, and at once: another program may be reading."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    return json_text({"round": number, "seconds": round(done.seconds, 3), "steps": steps})
 
 
 class Signals:

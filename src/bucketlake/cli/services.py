@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from bucketlake import spark as on_spark
-from bucketlake.cli.app import AsJson, Screen, Storage, TablePath, app, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
+from bucketlake.cli.screen import Screen
 from bucketlake.services.due import Due, Plan
 from bucketlake.table import CompactionArguments, RetentionArguments
 
@@ -115,4 +115,4 @@ def _show(
     lines = [str(one) for one in done] or [str(due.plan if yes else due)]
     if not yes and not due.is_empty:
         lines.append(HINT)
-    Screen(as_json).show(facts, Text("\n".join(lines)))
+    Screen(as_json).show(facts, "\n".join(lines))

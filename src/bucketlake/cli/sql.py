@@ -6,12 +6,11 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from bucketlake import spark as on_spark
-from bucketlake.cli.app import AsJson, Screen, Storage, app, pairs
-from bucketlake.cli.rows import show_rows
-from bucketlake.errors import ConfigError
+from bucketlake.cli.app import AsJson, Storage, app, pairs
+from bucketlake.cli.rows import Limit, Unlimited, show_rows
+from bucketlake.cli.screen import Screen
 from bucketlake.sql import sql as run_sql
 from bucketlake.table import Table
 from bucketlake.write import CommitSummary
@@ -24,31 +23,25 @@ def sql(
         str | None,
         typer.Option(metavar="DIR", help="Folder of the catalog; if not given, ./spark-warehouse."),
     ] = None,
-    limit: Annotated[int, typer.Option(help="Rows to print at most; 0 for all.")] = 20,
+    limit: Limit = 20,
+    every: Unlimited = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Run an SQL statement on tables, which it calls by name or as bucketlake.`/path`."""
     screen = Screen(as_json)
     session = on_spark.local.local_session()
-    try:
-        result = run_sql(session, statement, warehouse=warehouse, storage_options=pairs(storage or ()))
-        if hasattr(result, "toArrow"):
-            rows = (result.limit(limit) if limit else result).toArrow()
-            show_rows(rows.to_pylist(), rows.schema, screen)
-            return
-    except Exception as error:
-        # By the name of its module: a command that needs no Spark should not import it.
-        if not type(error).__module__.startswith("pyspark.errors"):
-            raise
-        raise ConfigError(f"Spark says: {error}") from error
-    screen.show(*_drawn(result))
+    result = run_sql(session, statement, warehouse=warehouse, storage_options=pairs(storage or ()))
+    if hasattr(result, "toArrow"):
+        show_rows((result if every else result.limit(limit)).toArrow(), screen)
+    else:
+        screen.show(*_drawn(result))
 
 
-def _drawn(result: Any) -> tuple[Any, Text]:
+def _drawn(result: Any) -> tuple[Any, str]:
     if isinstance(result, CommitSummary):
-        return asdict(result), Text(str(result))
+        return asdict(result), str(result)
     if isinstance(result, Table):
         found = result.describe()
-        return {"name": found.name, "path": found.path}, Text(f"{found.name}: {found.path}, {found.index}")
-    return result, Text("done" if result is None else str(result))
+        return {"name": found.name, "path": found.path}, f"{found.name}: {found.path}, {found.index}"
+    return result, "done" if result is None else str(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import math
 import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -87,29 +88,66 @@ def value_of_text(text: str, kind: pa.DataType) -> Any:
     return text
 
 
-def json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Make a row printable as JSON."""
-    return {name: json_value(value) for name, value in row.items()}
+def json_values(column: pa.ChunkedArray) -> list[Any]:
+    """Spell the values of a column as JSON has them.
+
+    >>> json_values(pa.chunked_array([[float("nan"), 1.5, None]]))
+    ['NaN', 1.5, None]
+    """
+    try:
+        return [_json_value(value) for value in column.to_pylist()]
+    except (
+        OverflowError,
+        ValueError,
+    ):  # days that Python's calendar has not, such as those after the year 9999
+        return [_json_scalar(value) for value in column]
 
 
-def json_value(value: Any) -> Any:
+def shown(value: Any) -> str:
+    """Spell for a person what `json_values` returned.
+
+    >>> shown(None), shown("a"), shown([["k", True]])
+    ('-', 'a', '[["k", true]]')
+    """
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _json_value(value: Any) -> Any:
     match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         case bytes():
             return base64.b64encode(value).decode()
-        case datetime.datetime() | datetime.date():
+        case datetime.date() | datetime.time():
             return value.isoformat()
         case Decimal():
-            return str(value)
+            return f"{value:f}"
         case dict():
-            return json_row(value)
-        case list():
-            return (
-                [[json_value(k), json_value(v)] for k, v in value]
-                if _is_map(value)
-                else [json_value(v) for v in value]
-            )
+            return {name: _json_value(item) for name, item in value.items()}
+        case list() | tuple():  # a tuple is an entry of a map
+            return [_json_value(item) for item in value]
     return value
 
 
-def _is_map(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(item, tuple) for item in value)
+def _json_scalar(scalar: pa.Scalar) -> Any:
+    """Spell a value that may have no like in Python."""
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_map(kind):
+        entries = scalar.values
+        pairs = zip(entries.field(0), entries.field(1), strict=True)
+        return [[_json_scalar(key), _json_scalar(item)] for key, item in pairs]
+    if pa.types.is_struct(kind):
+        return {field.name: _json_scalar(scalar[field.name]) for field in kind}
+    if pa.types.is_list(kind):
+        return [_json_scalar(item) for item in scalar.values]
+    if pa.types.is_temporal(kind):
+        try:
+            return _json_value(scalar.as_py())
+        except (OverflowError, ValueError):
+            text = pa.array([scalar]).cast(pa.string())[0].as_py()
+            return text.replace(" ", "T").replace("Z", "+00:00")
+    return _json_value(scalar.as_py())

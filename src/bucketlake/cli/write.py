@@ -9,21 +9,11 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
-from rich.text import Text
 
 from bucketlake import spark as on_spark
-from bucketlake.cli.app import (
-    EXIT_NOTHING_FOUND,
-    AsJson,
-    Screen,
-    Storage,
-    TablePath,
-    app,
-    grid,
-    open_table,
-    pairs,
-)
+from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Storage, TablePath, app, open_table, pairs
 from bucketlake.cli.files import FileFormat, column_names, read_columns, read_rows, read_schema, schema_after
+from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.cli.values import parse_key
 from bucketlake.config import BucketEngine, TableType
 from bucketlake.errors import ConfigError
@@ -144,11 +134,7 @@ def create(
         "index": found.index,
         "columns": [f"{field.name} {field.type}" for field in found.schema],
     }
-    drawn = grid("created", "", "")
-    drawn.show_header = False
-    for fact, value in facts.items():
-        drawn.add_row(fact, ", ".join(value) or "-" if isinstance(value, list) else str(value))
-    Screen(as_json).show(facts, drawn)
+    Screen(as_json).show(facts, fact_grid("created", facts))
 
 
 @app.command()
@@ -174,11 +160,7 @@ def alter(
     facts = {
         key: value for key, value in sorted(opened.properties.raw.items()) if key.startswith("bucketlake.")
     }
-    drawn = grid("altered", "", "")
-    drawn.show_header = False
-    for fact, value in facts.items():
-        drawn.add_row(fact, value)
-    Screen(as_json).show(facts, drawn)
+    Screen(as_json).show(facts, fact_grid("altered", facts))
 
 
 @app.command()
@@ -259,4 +241,4 @@ def _delete_rows(
 
 
 def _show(summary: CommitSummary, screen: Screen) -> None:
-    screen.show(asdict(summary), Text(str(summary)))
+    screen.show(asdict(summary), str(summary))

@@ -85,7 +85,15 @@ def _look_into(file_slice: FileSlice, context: ReadContext, wanted: pa.Array) ->
 _NO_KEYS = pa.chunked_array([], pa.string())
 
 
-def read_all(plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """Read every slice of a plan in this process, one after the other."""
+def read_all(plan: ReadPlan, *, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Read the slices of a plan in this process, one after the other, until `limit` rows are found."""
+    left = limit
     for file_slice in plan.slices:
-        yield from read_slice(file_slice, plan.context)
+        if left == 0:
+            return
+        for batch in read_slice(file_slice, plan.context):
+            yield batch if left is None else batch.slice(0, left)
+            if left is not None:
+                left = max(0, left - batch.num_rows)
+                if left == 0:
+                    return
