@@ -20,7 +20,13 @@ from bucketlake.storage import MemoryStore
 
 INSTANT, COMPLETED = "20260101000000000", "20260101000000001"
 
-_AVRO_TYPES = {pa.int32(): "int", pa.int64(): "long", pa.string(): "string", pa.bool_(): "boolean"}
+_AVRO_TYPES = {
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.bool_(): "boolean",
+}
 
 
 def properties_of(

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 from pyspark.sql.datasource import EqualTo, StringContains
 
 from bucketlake import FilterError, Table, create_table
 from bucketlake.datasource.options import SourceOptions
 from bucketlake.datasource.reader import PushingReader
+from bucketlake.index import SimpleBuckets
 from bucketlake.spark.read import split_by_reader
+from bucketlake.storage import LocalStore
+from judges.small_tables import properties_of, small_table
 
 pytestmark = pytest.mark.spark
 
@@ -76,6 +84,73 @@ def test_every_kind_of_read_runs_on_spark(golden_table: Golden, spark: SparkSess
     assert source.load(str(golden_table(MOR))).count() == 12
     source = spark.read.format("bucketlake").option("begin", str(first.completed))
     assert source.option("columns", "id").load(str(golden_table(MOR))).columns == ["id"]
+
+
+NUMBERS = [math.nan, -0.0, -0.0, -2.0]
+COUNTS = {"> 0": 1, ">= double('NaN')": 1, "= double('NaN')": 1, "= 0": 2, "in (0, 5)": 2, "< -1": 1}
+
+
+def counts(frame: DataFrame, column: str) -> dict[str, int]:
+    frames = [frame.filter(f"{column} {condition}").select(fn.lit(condition)) for condition in COUNTS]
+    return dict(Counter(row[0] for row in reduce(DataFrame.unionAll, frames).collect()))
+
+
+def test_floats_are_found_whatever_ranges_and_dictionaries_say(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN lies outside of ranges; and in a dictionary, as nested values have one, 0.0 and -0.0 are two to Spark."""
+    schema = pa.schema(
+        [("id", pa.int32()), ("x", pa.float64()), ("s", pa.struct([("x", pa.float32()), ("n", pa.int32())]))]
+    )
+    table = create_table(None, tmp_path / "t", schema, key="id", buckets=1)
+    nested = [{"x": number, "n": 1} for number in NUMBERS]
+    table.upsert(pa.table({"id": range(4), "x": NUMBERS, "s": nested}, schema))
+    frame = table.read(spark)
+    assert split_by_reader(table.plan())[1] == ()
+    assert counts(frame, "x") == COUNTS
+    assert counts(frame, "s.x") == COUNTS
+    frame.filter("id > 0 and s.n > 0 and s.x > 0 and x > 0").select("s.n").explain()
+    (pushed,) = (line for line in capsys.readouterr().out.splitlines() if "PushedFilters" in line)
+    assert "GreaterThan(id,0)" in pushed and "GreaterThan(s.n,0)" in pushed, "all else is still handed down"
+
+
+def test_floats_in_files_of_other_writers_are_found(tmp_path: Path, spark: SparkSession) -> None:
+    schema = pa.schema([("id", pa.int32()), ("x", pa.float64())])
+    rows = pa.table({"id": range(4), "x": NUMBERS}, schema)
+    made = small_table(properties_of(schema, key=["id"], partition=[]), rows, SimpleBuckets(1, ("id",)))
+    store = LocalStore(tmp_path)
+    for file in made.list("", recursive=True).files:
+        store.put(file.path, made.read(file.path))
+    (file,) = tmp_path.glob("*.parquet")
+    assert pq.read_metadata(file).row_group(0).column(6).statistics.max == 0.0, "NaN is left out"
+    table = Table.open(tmp_path)
+    assert split_by_reader(table.plan())[1] == ()
+    assert counts(table.read(spark), "x") == COUNTS
+
+
+def test_what_no_sql_can_say_means_the_same_to_both_readers(tmp_path: Path, spark: SparkSession) -> None:
+    schema = pa.schema([("id", pa.int32()), ("d", pa.decimal128(38, 10)), ("x", pa.float64())])
+    table = create_table(None, tmp_path / "t", schema, key="id", buckets=1)
+    decimals = [Decimal("9" * 28), Decimal("1.0000000001"), Decimal(1), None]
+    table.upsert(pa.table({"id": [1, 2, 3, 4], "d": decimals, "x": [1e300, 1e30, math.nan, None]}, schema))
+    filters = [
+        ("d", "<", Decimal("1.00000000005")),
+        ("d", ">=", Decimal("1.00000000005")),
+        ("d", "!=", Decimal("1E+60")),
+        ("d", "in", [10**30, 1]),
+        ("d", "<=", 10**40),
+        ("x", ">", 10**30),
+        ("x", "not in", []),
+        ("x", "in", []),
+    ]
+    read = [
+        table.read(spark, columns=["id"], filters=[f]).selectExpr(f"{n} n", "id")
+        for n, f in enumerate(filters)
+    ]
+    found = sorted(map(tuple, reduce(DataFrame.unionAll, read).collect()))
+    by_arrow = [table.to_arrow(columns=["id"], filters=[f]).column(0).to_pylist() for f in filters]
+    assert found == sorted((n, row) for n, rows in enumerate(by_arrow) for row in rows)
+    assert by_arrow == [[3], [1, 2], [1, 2, 3], [3], [1, 2, 3], [1, 3], [1, 2, 3], []]
 
 
 @pytest.mark.parametrize(

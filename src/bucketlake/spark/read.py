@@ -23,6 +23,7 @@ from bucketlake.keygen import NO_VALUE
 from bucketlake.layout import FileSlice
 from bucketlake.read import Filter, Op, ReadContext, ReadPlan, pack_slices, read_slice, values_of_path
 from bucketlake.schema import COMMIT_TIME_COLUMN, PARTITION_PATH_COLUMN
+from bucketlake.spark.floats import shield_floats
 from bucketlake.spark.python import settle_python
 from bucketlake.spark.types import ddl, escaped_for_glob, path_for_spark, quoted
 from bucketlake.spark.worker import settle_worker
@@ -77,6 +78,7 @@ def _read_plain(session: SparkSession, slices: tuple[FileSlice, ...], context: R
     reader = session.read.schema(ddl(_plain_schema(context))).options(**_STRICT)
     frame = reader.parquet(*(path_for_spark(store.local_path(base)) for base in bases))
     frame = frame.selectExpr(*(_from_path(name, context) or quoted(name) for name in frame.columns))
+    frame = shield_floats(frame, context.table_schema)
     if context.commit_times is not None:
         frame = frame.filter(frame[COMMIT_TIME_COLUMN].isin(sorted(context.commit_times)))
     for condition in context.filters:
