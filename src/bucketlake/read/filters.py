@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Context, Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -95,12 +95,51 @@ def _parse_filter(raw: RawFilter, schema: pa.Schema) -> Filter:
             raise FilterError(
                 f"the filter {column} not in (…, null) matches nothing in SQL; leave the null out."
             )
-        return Filter(column, op, tuple(check_value(v, kind, column) for v in value if v is not None))
+        values = tuple(check_value(v, kind, column) for v in value if v is not None)
+        return _fitted(Filter(column, op, values), kind)
     if op is Op.STARTS_WITH and not pa.types.is_string(kind):
         raise FilterError(f"column {column!r} is a {kind}; 'starts with' applies to strings.")
     if value is None:
         raise FilterError(f"the filter {column} {op} None matches nothing; use (column, 'is null').")
-    return Filter(column, op, check_value(value, kind, column))
+    return _fitted(Filter(column, op, check_value(value, kind, column)), kind)
+
+
+def _fitted(condition: Filter, kind: pa.DataType) -> Filter:
+    """Say a condition with values that the column can hold, so that nobody has to round or widen to compare."""
+    column, op, value = condition.column, condition.op, condition.value
+    if pa.types.is_decimal(kind):
+        if op in _LISTS:
+            value = tuple(held for v in value if (held := _floor(v, kind)) == v)
+            condition = Filter(column, op, value)
+        else:
+            condition = _compared_at_scale(condition, kind)
+    # Spark finds null in no empty list, and so not in it; here a null satisfies only `is null`.
+    return Filter(column, Op.IS_NOT_NULL) if op is Op.NOT_IN and not value else condition
+
+
+def _compared_at_scale(condition: Filter, kind: pa.DataType) -> Filter:
+    """Compare with the next lower number of the column's scale: x < 1.555 is x <= 1.55 if there are two places."""
+    column, op, value = condition.column, condition.op, condition.value
+    lower = _floor(value, kind)
+    if lower == value:
+        return Filter(column, op, lower)
+    if lower is not None and op in (Op.LT, Op.LE, Op.GT, Op.GE):
+        return Filter(column, Op.LE if op in (Op.LT, Op.LE) else Op.GT, lower)
+    is_true = op is Op.NE or op in ((Op.LT, Op.LE) if value > 0 else (Op.GT, Op.GE))
+    return Filter(column, Op.IS_NOT_NULL) if is_true else Filter(column, Op.IN, ())
+
+
+def _floor(value: Decimal, kind: pa.DataType) -> Decimal | None:
+    """Return the greatest number of a decimal type that is not above `value`; None if that lies outside of the type.
+
+    >>> _floor(Decimal("-1.555"), pa.decimal128(9, 2)), _floor(Decimal("1E+20"), pa.decimal128(9, 2))
+    (Decimal('-1.56'), None)
+    """
+    unit = Decimal((0, (1,), -kind.scale))
+    most = Decimal((0, (9,) * kind.precision, -kind.scale))
+    if not most.copy_negate() <= value <= most:
+        return None
+    return value.quantize(unit, rounding=ROUND_FLOOR, context=Context(prec=kind.precision + 1))
 
 
 def _parts(raw: RawFilter) -> tuple[str, Op, Any]:
@@ -123,14 +162,23 @@ _INTEGER_BOUND = {8: 2**7, 16: 2**15, 32: 2**31, 64: 2**63}
 
 
 def check_value(value: object, kind: pa.DataType, column: str) -> Any:
-    """Return `value` if a column of this type can hold it; a near miss is an error, never a cast."""
+    """Return `value` as a column of this type has it; a near miss is an error, never a cast."""
     found, value = value, _plain(value, kind)
     fits, expected = _fits(value, kind)
+    if fits and pa.types.is_floating(kind):
+        fits, value = _as_float(value)
     if not fits:
         raise FilterError(
             f"column {column!r} is a {kind} and the value {found!r} is a {type(found).__name__}: expected {expected}."
         )
-    return value
+    return Decimal(value) if pa.types.is_decimal(kind) else value  # type: ignore[arg-type]  # `_fits` says so
+
+
+def _as_float(value: Any) -> tuple[bool, float]:
+    try:
+        return True, float(value)
+    except OverflowError:
+        return False, value
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
@@ -154,9 +202,11 @@ def _fits(value: object, kind: pa.DataType) -> tuple[bool, str]:
         bound = _INTEGER_BOUND[kind.bit_width]
         return is_int and -bound <= value < bound, f"an int of {kind.bit_width} bits"  # type: ignore[operator]  # is_int says so
     if pa.types.is_floating(kind):
-        return is_int or isinstance(value, float), "a number"
+        return is_int or isinstance(value, float), "a number within the range of floats"
     if pa.types.is_decimal(kind):
-        return is_int or isinstance(value, Decimal), "a decimal.Decimal"
+        return is_int or (
+            isinstance(value, Decimal) and value.is_finite()
+        ), "a decimal.Decimal, neither NaN nor infinite"
     if pa.types.is_string(kind):
         return isinstance(value, str), "a str"
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -196,9 +246,7 @@ def satisfied(values: pa.Array, condition: Filter) -> pa.Array:
             found = _among(values, wanted)
             return found if op is Op.IN else pc.invert(found)
     if pa.types.is_floating(values.type):
-        return _compare_floats(values, op, float(wanted))
-    if pa.types.is_decimal(values.type):
-        return _compare_decimals(values, op, Decimal(wanted))
+        return _compare_floats(values, op, wanted)
     return _COMPARE[op](values, pa.scalar(wanted, type=values.type))
 
 
@@ -214,7 +262,7 @@ _COMPARE = {
 
 def _among(values: pa.Array, wanted: tuple[Any, ...]) -> pa.Array:
     found = pa.array(np.zeros(len(values), dtype=bool))
-    if pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):
+    if pa.types.is_floating(values.type):
         for value in wanted:
             found = pc.or_(found, pc.fill_null(satisfied(values, Filter("", Op.EQ, value)), False))
     elif wanted:
@@ -237,8 +285,3 @@ def _compare_floats(values: pa.Array, op: Op, wanted: float) -> pa.Array:
                 return pc.if_else(nan, op is Op.LE, op is Op.LE)
     plain = _COMPARE[op](values, pa.scalar(wanted, pa.float64()))
     return pc.if_else(nan, op in (Op.NE, Op.GT, Op.GE), plain)
-
-
-def _compare_decimals(values: pa.Array, op: Op, wanted: Decimal) -> pa.Array:
-    """Compare exactly, also with a number that the column's scale cannot hold."""
-    return _COMPARE[op](values, pa.scalar(wanted))

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import operator
 from decimal import Decimal
 from typing import Any
 
@@ -38,7 +39,13 @@ SCHEMA = pa.schema(
         (("tags", "is null"), Filter("tags", Op.IS_NULL)),
         (Filter("id", Op.GT, 1), Filter("id", Op.GT, 1)),
         (("ratio", ">", 1), Filter("ratio", Op.GT, 1)),
-        (("price", "<", Decimal("1.555")), Filter("price", Op.LT, Decimal("1.555"))),
+        (("id", "not in", []), Filter("id", Op.IS_NOT_NULL)),
+        (("price", "<", Decimal("1.555")), Filter("price", Op.LE, Decimal("1.55"))),
+        (("price", ">=", Decimal("-1.555")), Filter("price", Op.GT, Decimal("-1.56"))),
+        (("price", ">", 10**8), Filter("price", Op.IN, ())),
+        (("price", ">", -(10**30)), Filter("price", Op.IS_NOT_NULL)),
+        (("price", "=", Decimal("0.001")), Filter("price", Op.IN, ())),
+        (("price", "not in", [Decimal("0.001")]), Filter("price", Op.IS_NOT_NULL)),
     ],
 )
 def test_a_filter_is_parsed_once(raw: Any, parsed: Filter) -> None:
@@ -67,6 +74,8 @@ def test_a_filter_is_parsed_once(raw: Any, parsed: Filter) -> None:
         (("at", "=", datetime.datetime(2024, 1, 1)), "with its time zone"),
         (("at_local", "=", datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)), "without time zone"),
         (("price", "=", 1.5), "a decimal.Decimal"),
+        (("price", "=", Decimal("NaN")), "neither NaN nor infinite"),
+        (("ratio", "<", 10**400), "the range of floats"),
         (("tags", "=", ["a"]), "only 'is null'"),
         (("id", "starts with", 1), "applies to strings"),
         (("id",), "(column, operator, value)"),
@@ -106,14 +115,41 @@ def test_nan_equals_itself_and_is_above_every_number(
     assert satisfied(values, Filter("x", op, value)).to_pylist() == verdicts
 
 
-def test_a_decimal_is_compared_exactly_even_beyond_its_scale() -> None:
-    values = pa.array([Decimal("1.50"), Decimal("1.56"), None], pa.decimal128(10, 2))
-    assert satisfied(values, Filter("x", Op.LT, Decimal("1.555"))).to_pylist() == [True, False, None]
-    assert satisfied(values, Filter("x", Op.IN, (Decimal("1.5"), Decimal("9.999")))).to_pylist() == [
-        True,
-        False,
-        None,
-    ]
+TEXTS = [
+    "0",
+    "1.5",
+    "1.56",
+    "-1.5",
+    "-1.56",
+    "1.555",
+    "-1.555",
+    "1E+2",
+    "99999999.99",
+    "1E+9",
+    "-1E+30",
+    "1E-400",
+]
+
+
+@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">=", "in", "not in"])
+def test_a_decimal_is_compared_exactly_even_with_what_its_column_cannot_hold(op: str) -> None:
+    kind = SCHEMA.field("price").type
+    values = [Decimal(text) for text in ("0", "1.5", "1.56", "-1.5", "-1.56", "99999999.99", "-99999999.99")]
+    compare = {
+        "=": "eq",
+        "!=": "ne",
+        "<": "lt",
+        "<=": "le",
+        ">": "gt",
+        ">=": "ge",
+        "in": "eq",
+        "not in": "ne",
+    }
+    for wanted in map(Decimal, TEXTS):
+        (condition,) = parse_filters([("price", op, [wanted] if op.endswith("in") else wanted)], SCHEMA)
+        batch = pa.record_batch({"price": pa.array([*values, None], kind)})
+        found = apply_filters(batch, [condition]).column(0).to_pylist()
+        assert found == [value for value in values if getattr(operator, compare[op])(value, wanted)]
 
 
 def test_rows_satisfy_all_filters_or_are_dropped() -> None:
