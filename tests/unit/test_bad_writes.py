@@ -23,6 +23,7 @@ from bucketlake import (
     UnsupportedError,
     create_table,
 )
+from bucketlake.config import update_properties
 from bucketlake.keygen import KeyGenerator
 from bucketlake.write import ArrowRows, GroupWritten, KeySum, Operation, WriteState, job, run_write
 from judges.files import unchanged
@@ -236,10 +237,8 @@ def test_another_bucket_count_or_hash_field_is_refused(
 
 @pytest.mark.shows("X1")
 def test_keys_in_another_spelling_than_the_tables_are_refused(table: Table) -> None:
-    path = ".hoodie/hoodie.properties"
-    text = table.store.read(path).decode()
-    assert "bucketlake.key.encoding=value" in text
-    table.store.put(path, text.replace("key.encoding=value", "key.encoding=field\\:value").encode())
+    assert table.properties.raw["bucketlake.key.encoding"] == "value"
+    update_properties(table.store, {"bucketlake.key.encoding": "field:value"})
     with unchanged(table.store), pytest.raises(LayoutMismatchError, match=r"bucketlake\.key\.encoding"):
         Table.open(table.store.uri).upsert(rows({}))
 

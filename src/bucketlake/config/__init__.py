@@ -1,9 +1,19 @@
 """What a table is: its properties, typed and checked once."""
 
 from bucketlake.config.java_properties import parse_java_properties, render_java_properties
-from bucketlake.config.persist import create_properties, update_properties
+from bucketlake.config.persist import (
+    COPY_PATH,
+    PropertiesMend,
+    create_properties,
+    keep_copy,
+    lost_properties,
+    plan_mend,
+    run_mend,
+    update_properties,
+)
 from bucketlake.config.properties import (
     BACKUP_PATH,
+    MEND,
     PROPERTIES_PATH,
     BucketEngine,
     KeyGeneratorType,
@@ -20,20 +30,27 @@ from bucketlake.config.properties import (
 
 __all__ = [
     "BACKUP_PATH",
+    "COPY_PATH",
+    "MEND",
     "PROPERTIES_PATH",
     "BucketEngine",
     "KeyGeneratorType",
     "MergeMode",
+    "PropertiesMend",
     "TableProperties",
     "TableType",
     "TimelineTimezone",
     "TimestampKeyConfig",
     "TimestampType",
     "create_properties",
+    "keep_copy",
     "load_properties",
+    "lost_properties",
     "parse_engine",
     "parse_java_properties",
+    "plan_mend",
     "render_java_properties",
+    "run_mend",
     "table_checksum",
     "update_properties",
 ]

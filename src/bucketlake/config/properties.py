@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from bucketlake.config.java_properties import parse_java_properties
+from bucketlake.config.java_properties import parse_java_properties, render_java_properties
 from bucketlake.errors import ConfigError, CorruptTableError, NotATableError, UnsupportedError
 from bucketlake.storage.store import Store
 
@@ -251,7 +251,7 @@ def load_properties(store: Store) -> TableProperties:
     first_fault: CorruptTableError | None = None
     for path in (PROPERTIES_PATH, BACKUP_PATH):
         try:
-            return TableProperties.parse(parse_java_properties(store.read(path), path=path), path=path)
+            return read_properties(store, path)
         except FileNotFoundError:
             continue
         except CorruptTableError as fault:
@@ -259,6 +259,49 @@ def load_properties(store: Store) -> TableProperties:
     if first_fault:
         raise first_fault
     raise NotATableError(path=store.uri, found=f"it has neither {PROPERTIES_PATH} nor its backup")
+
+
+def read_properties(store: Store, path: str) -> TableProperties:
+    data = store.read(path)
+    check_whole(data, path=path)
+    return TableProperties.parse(parse_java_properties(data, path=path), path=path)
+
+
+def check_whole(data: bytes, *, path: str) -> None:
+    """Refuse a file that is cut off or altered, where that can be told: ours ends in a checksum of all that is before.
+
+    What was lost may be how keys are made, or how many buckets there are, and nothing else would tell.
+    """
+    if data.startswith(_BY_US):
+        is_whole = is_as_rendered(data)
+    else:
+        is_whole = data.endswith(b"\n") or not data.startswith(_BY_A_PROGRAM)
+    if not is_whole:
+        raise CorruptTableError(
+            path=path,
+            found=f"{len(data):,} bytes that are cut off, or not what their checksum was made of",
+            expected="the file as it was written",
+            remedy=f"{MEND} If it was edited, take out its first line.",
+        )
+
+
+def rendered(raw: Mapping[str, str]) -> bytes:
+    """Spell properties as a file of ours."""
+    return _with_crc(_BY_US + render_java_properties(raw))
+
+
+def is_as_rendered(data: bytes) -> bool:
+    return data.startswith(_BY_US) and data == _with_crc(data.rpartition(_CRC)[0])
+
+
+def _with_crc(text: bytes) -> bytes:
+    return text + _CRC + f"{zlib.crc32(text):08x}\n".encode()
+
+
+_BY_A_PROGRAM = b"#Properties saved "
+_BY_US = b"#Properties saved by bucketlake; the last line is their checksum\n"
+_CRC = b"#crc32="
+MEND = "`bucketlake fsck TABLE --repair` says what its copy has, and with --yes puts it back; or mend it by hand."
 
 
 def table_checksum(*, database: str | None, name: str) -> int:
@@ -292,7 +335,7 @@ class _Words:
                 path=self.path,
                 found=f"no value for {key}",
                 expected="one; a table cannot be read without it",
-                remedy=f"Restore the file, or add the line {key}=... by hand if you know the value.",
+                remedy=MEND,
             )
         return value
 
@@ -338,7 +381,7 @@ class _Words:
             path=self.path,
             found=f"{key}={self.raw.get(key, '')}",
             expected=expected,
-            remedy="Mend the line by hand, or restore the file from hoodie.properties.backup.",
+            remedy=MEND,
         )
 
 

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from bucketlake.config import MergeMode, TableProperties, TableType, load_properties
+from bucketlake.config import MergeMode, TableProperties, TableType, keep_copy, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
 from bucketlake.index import NO_RULES, VersionedRules, current_version, forget_layout, load_rules
 from bucketlake.layout.names import partition_metadata_path
@@ -131,6 +131,7 @@ def begin(
     before = load_state(store)
     _check(before, check)
     properties = before.properties
+    keep_copy(store, properties)
     if clock is None:
         check_clock(store)
         clock = process_clock(properties.timeline_timezone)

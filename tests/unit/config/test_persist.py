@@ -9,10 +9,16 @@ import pytest
 
 from bucketlake.config import (
     BACKUP_PATH,
+    COPY_PATH,
     PROPERTIES_PATH,
     create_properties,
+    keep_copy,
     load_properties,
+    lost_properties,
     parse_java_properties,
+    plan_mend,
+    render_java_properties,
+    run_mend,
     table_checksum,
     update_properties,
 )
@@ -49,6 +55,75 @@ def test_a_created_table_opens_with_its_words_and_a_checksum() -> None:
     assert raw(store) == {**WORDS, "hoodie.table.checksum": checksum}
 
 
+@pytest.mark.shows("X3")
+def test_a_file_that_is_cut_anywhere_is_not_read_and_is_mended_from_its_copy() -> None:
+    store = made()
+    whole = store.read(PROPERTIES_PATH)
+    complete = raw(store)
+    for kept in range(len(whole)):
+        store.put(PROPERTIES_PATH, whole[:kept])
+        with pytest.raises(CorruptTableError, match="fsck TABLE --repair"):
+            load_properties(store)
+        mend = plan_mend(store)
+        assert mend is not None
+        assert ("hoodie.table.name" in mend.restored) == (kept < whole.index(b"hoodie.table.type"))
+        run_mend(store, mend)
+        assert raw(store) == complete
+    assert plan_mend(store) is None
+
+
+def test_no_flipped_bit_of_a_file_of_ours_is_read_as_something_else() -> None:
+    store = made()
+    whole = store.read(PROPERTIES_PATH)
+    true = raw(store)
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        store.put(PROPERTIES_PATH, bytes(flipped))
+        try:
+            read = load_properties(store).raw
+        except CorruptTableError:
+            continue
+        assert true.items() <= read.items(), "it was in the first line, which says nothing"
+        assert bit // 8 < whole.index(b"\n") + 1
+
+
+def test_what_hudi_wrote_ends_its_lines() -> None:
+    store = made()
+    text = b"#Properties saved on 2026-11-15T23:33:48Z\n" + render_java_properties(raw(store))
+    store.put(PROPERTIES_PATH, text[:-3])
+    with pytest.raises(CorruptTableError, match="cut off"):
+        load_properties(store)
+    store.put(PROPERTIES_PATH, text[text.index(b"\n") + 1 : -1])  # by hand, with an editor that leaves it out
+    assert load_properties(store).name == "orders"
+
+
+def test_the_copy_follows_what_may_change_and_tells_what_may_not() -> None:
+    store = made()
+    built = raw(store) | {"hoodie.table.metadata.partitions": "files"}
+    store.put(PROPERTIES_PATH, render_java_properties(built))
+    assert lost_properties(store, load_properties(store)) == ()
+    keep_copy(store, load_properties(store))
+    damaged = built | {"hoodie.table.recordkey.fields": "ie"}
+    store.put(PROPERTIES_PATH, render_java_properties(damaged))
+    keep_copy(store, load_properties(store))
+    assert lost_properties(store, load_properties(store)) == ("hoodie.table.recordkey.fields",)
+    mend = plan_mend(store)
+    assert mend is not None and mend.restored == ("hoodie.table.recordkey.fields",)
+    assert "recordkey.fields=id" in str(mend)
+    run_mend(store, mend)
+    assert raw(store) == built, "the metadata table too"
+
+
+def test_without_a_copy_nothing_is_mended() -> None:
+    store = made()
+    store.put(COPY_PATH, store.read(COPY_PATH)[:-20])
+    assert plan_mend(store) is None
+    store.put(PROPERTIES_PATH, store.read(PROPERTIES_PATH)[:40])
+    with pytest.raises(CorruptTableError, match="no copy"):
+        plan_mend(store)
+
+
 def test_a_second_creator_loses() -> None:
     store = made()
     before = store.read(PROPERTIES_PATH)
@@ -77,7 +152,7 @@ def test_an_update_sets_removes_and_keeps_the_rest() -> None:
     assert load_properties(store).bucket_count == 8
     assert "x.y" not in raw(store)
     assert raw(store)["hoodie.table.name"] == "orders"
-    assert [file.path for file in store.list("", recursive=True).files] == [PROPERTIES_PATH]
+    assert [file.path for file in store.list("", recursive=True).files] == [COPY_PATH, PROPERTIES_PATH]
 
 
 def test_an_update_that_changes_nothing_writes_nothing() -> None:
@@ -93,7 +168,7 @@ def test_an_update_to_nonsense_is_refused_before_anything_is_written() -> None:
     with pytest.raises(CorruptTableError):
         update_properties(store, {"hoodie.bucket.index.num.buckets": "many"})
     assert store.read(PROPERTIES_PATH) == before
-    assert [file.path for file in store.list("", recursive=True).files] == [PROPERTIES_PATH]
+    assert [file.path for file in store.list("", recursive=True).files] == [COPY_PATH, PROPERTIES_PATH]
 
 
 def test_no_table_no_update() -> None:
@@ -115,7 +190,7 @@ def test_an_update_killed_at_any_operation_leaves_the_old_or_the_new_properties(
         assert load_properties(store).raw["x.y"] in ("new", WORDS["x.y"])
         update_properties(store, {"x.y": "later"})
         assert load_properties(store).raw["x.y"] == "later"
-        assert [file.path for file in store.list("", recursive=True).files] == [PROPERTIES_PATH]
+        assert [file.path for file in store.list("", recursive=True).files] == [COPY_PATH, PROPERTIES_PATH]
 
 
 @pytest.mark.parametrize("torn", [None, b"", b"hoodie.table.name=ord"])
@@ -158,7 +233,7 @@ def test_a_change_by_another_writer_is_not_overwritten() -> None:
         update_properties(_Meddling(store), {"x.y": "new"})
     assert raw(store)["other"] == "writer"
     assert raw(store)["x.y"] == WORDS["x.y"]
-    assert [file.path for file in store.list("", recursive=True).files] == [PROPERTIES_PATH]
+    assert [file.path for file in store.list("", recursive=True).files] == [COPY_PATH, PROPERTIES_PATH]
 
 
 def test_the_properties_of_hudi_survive_an_update(
