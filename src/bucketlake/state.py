@@ -80,9 +80,14 @@ def load_state(store: Store) -> TableState:
     raise AssertionError("the last attempt returns or raises")
 
 
+def list_folders(state: TableState) -> Listed:
+    """List the data files that lie in the table's folders, whatever commits tell of them."""
+    return list_table(state.store, is_partitioned=bool(state.properties.partition_fields))
+
+
 def look_at_files(state: TableState) -> Listed:
     """List the data files of every partition, and of those that are gone although commits tell of rows in them."""
-    listed = list_table(state.store, is_partitioned=bool(state.properties.partition_fields))
+    listed = list_folders(state)
     gone = {
         (partition, file.file_id)
         for commit in _stated(state)
@@ -136,14 +141,14 @@ def view_of(
     )
 
 
-def view_for(state: TableState, files: Iterable[DataFile]) -> TimelineView:
+def view_for(state: TableState, files: Iterable[DataFile], *, trusts_listing: bool = False) -> TimelineView:
     """Return the view to cut `files` into slices with: `state.view`, and what commits tell of their files.
 
     Where the place of an archived log file depends on when it completed, the history is read, from the oldest such
-    instant on.
+    instant on. Who trusts what was listed is told nothing of files that are lost or damaged.
     """
     files = list(files)
-    view = replace(state.view, stated=_stated(state))
+    view = state.view if trusts_listing else replace(state.view, stated=_stated(state))
     gone = _groups_gone(files, view)
     if gone:
         view = replace(view, replaced={**_replaced_before(state, gone), **view.replaced})

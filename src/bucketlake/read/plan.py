@@ -8,7 +8,7 @@ executors, and it says how much was pruned.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from bucketlake.read.path_columns import path_columns_of
 from bucketlake.read.prune import hashed_pieces, prune_file_groups, prune_partitions
 from bucketlake.read.query import Query
 from bucketlake.read.task import ReadContext
-from bucketlake.state import TableState, check_as_of, files_of, instants_between, view_for
+from bucketlake.state import TableState, check_as_of, files_of, instants_between, list_folders, view_for
 from bucketlake.storage import check_path
 
 FilesByPartition = Mapping[str, Sequence[DataFile]]
@@ -64,7 +64,7 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
         newest = max(written.instants, default=None)
         found = _Found(len(written.files), files, newest, written.instants, is_checked=True)
     else:
-        listed = files_of(state)
+        listed = list_folders(state).files if trusts_listing else files_of(state)
         kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
         files = {partition: listed[partition] for partition in kept}
         found = _Found(len(listed), files, query.as_of, None, is_checked=trusts_listing)
@@ -109,9 +109,8 @@ def _plan(
 ) -> ReadPlan:
     if query.as_of is not None:
         check_as_of(state, query.as_of)
-    view = view_for(state, (file for files in found.files.values() for file in files))
-    if found.is_checked:
-        view = replace(view, stated=())
+    every = (file for files in found.files.values() for file in files)
+    view = view_for(state, every, trusts_listing=found.is_checked)
     cut = read_optimized_slices_of if query.read_optimized else slices_of
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []

@@ -3,12 +3,14 @@
     rows      a key has one live row in its partition, spelled as its columns say, in the bucket that its hash says
     groups    a bucket has one file group
     files     who lists the folders and who follows the timeline sees the same files; nobody left any behind
+    bytes     every file can be read, every column of it, and is as its checksums say
     proofs    what footers and commits say of rows and keys is what is in the files
     layout    the table says where its keys live, and its key generator agrees
 
-`check_table` reads every live row's key columns and every file's keys, a file group per task, and changes nothing.
-What it finds is a list of values; an empty list is a sound table. What Hudi wrote is held to less: it proves nothing,
-and its spelling of keys may depend on options that it does not keep.
+`check_table` reads every file, a file group per task, and changes nothing. What it finds is a list of values; what
+cannot be read is one of them, and the rest is still checked. A table without findings, but for the notes on what dead
+writers left, is sound. What Hudi wrote is held to less: it proves nothing, its logs have no checksums, and its spelling
+of keys may depend on options that it does not keep.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.basefile import FileFacts, read_base_file, read_footer
+from bucketlake.basefile import FileFacts, check_bytes, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
-from bucketlake.errors import BucketlakeError, CorruptTableError, UnsupportedError
+from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
+from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.index import Index, NoIndex, PartitionBuckets, resolve_counts, resolve_index, verify
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import BaseFile, DataFile, FileSlice, data_files_of, parse_data_file, slices_of
@@ -51,6 +54,7 @@ from bucketlake.state import TableState, commit_metadata, load_state, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
+    ArchivedInstant,
     CommitMetadata,
     Instant,
     WriteStat,
@@ -86,15 +90,17 @@ class Kind(StrEnum):
     WRONG_FOOTER = "a file whose footer does not tell what is in it"
     WRONG_PROOF = "a commit whose sums are not those of its files"
     NO_PARTITION = "a partition that is not marked as one"
+    LOST_PROPERTY = "a property that was lost or changed"
     WRONG_LAYOUT = "a layout that does not fit the table"
-    ORPHAN = "a file of no completed write"
+    UNCOMMITTED = "a visible file of no completed write"
+    ORPHAN = "a hidden file of no completed write"
     UNFINISHED = "a write that was cut off"
     LEFT_MARKERS = "markers of a write that has ended"
 
     @property
     def is_remains(self) -> bool:
-        """Whether it is what a dead writer may leave, and the next recovery takes away."""
-        return self in (Kind.UNFINISHED, Kind.LEFT_MARKERS)
+        """Whether it is what a dead writer may leave: it harms nobody, and a later write or archive takes it away."""
+        return self in (Kind.UNFINISHED, Kind.LEFT_MARKERS, Kind.ORPHAN)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -121,33 +127,51 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        return not self.findings
+        return not self.damage
 
     @property
     def damage(self) -> tuple[Finding, ...]:
         """The findings that no recovery takes away."""
         return tuple(finding for finding in self.findings if not finding.kind.is_remains)
 
+    @property
+    def notes(self) -> tuple[Finding, ...]:
+        """The others: harmless leftovers."""
+        return tuple(finding for finding in self.findings if finding.kind.is_remains)
+
     def __str__(self) -> str:
         seen = (
             f"{self.rows:,} rows in {self.file_groups:,} file groups, {self.files:,} files, {self.commits:,} commits; "
             f"{self.index}"
         )
-        if self.is_sound:
-            return f"sound: {seen}"
-        return "\n".join([f"{len(self.findings):,} findings: {seen}", *(f"  {f}" for f in self.findings)])
+        verdict = "sound" if self.is_sound else f"{len(self.damage):,} findings"
+        lines = [f"  {finding}" for finding in self.damage] + [f"  note: {note}" for note in self.notes]
+        return "\n".join([f"{verdict}: {seen}", *lines])
 
 
 def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | None = None) -> Report:
     """Check everything; nobody should write to the table meanwhile, or its newest files look like orphans."""
-    state = load_state(store)
-    seen = _look(state)
-    index, findings = _index_of(state)
-    findings += _check_files(seen)
-    findings += _check_groups(seen, index)
-    findings += _check_recorded(state, index)
-    groups = _group_checks(seen, index)
+    findings: list[Finding] = []
+    try:
+        state = load_state(store)
+        seen = _look(state, findings)
+    except (ConfigError, UnsupportedError):
+        raise
+    except Exception as error:
+        found = (_unreadable("", error),)
+        return Report(findings=found, rows=0, file_groups=0, files=0, commits=0, index="it cannot be opened")
+    findings += _check_properties(state)
+    index, wrong = _index_of(state)
+    findings += wrong
+    groups: list[GroupCheck] = []
     done: list[GroupFound] = []
+    try:
+        findings += _check_files(seen)
+        findings += _check_groups(seen, index)
+        findings += _check_recorded(state, index)
+        groups = _group_checks(seen, index)
+    except Exception as error:
+        findings.append(_unreadable("", error))
     # In a few batches, so that progress can be told between them.
     step = max(1, len(groups) // 100) if on_progress is not None else max(1, len(groups))
     for start in range(0, len(groups), step):
@@ -167,6 +191,14 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
     )
 
 
+def _unreadable(place: str, error: Exception) -> Finding:
+    """Turn whatever damaged bytes have led to into a finding: decoders raise what they stumble on."""
+    if isinstance(error, CorruptTableError):
+        return Finding(Kind.UNREADABLE, place or error.path, str(error))
+    text = str(error) if isinstance(error, BucketlakeError) else f"{type(error).__name__}: {error}"
+    return Finding(Kind.UNREADABLE, place, text)
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """A table, as its folders and its timeline show it."""
@@ -182,6 +214,8 @@ class _Seen:
     """Requested time -> what a completed write said, archived ones too."""
     has_history: bool
     """Whether `commits` is all there ever was."""
+    unread: frozenset[str] = frozenset()
+    """The requested times of completed writes whose words cannot be read."""
 
     @property
     def teller(self) -> dict[str, str]:
@@ -201,7 +235,7 @@ class _Seen:
         )
 
 
-def _look(state: TableState) -> _Seen:
+def _look(state: TableState, findings: list[Finding]) -> _Seen:
     listed = [
         f for f in state.store.list("", recursive=True).files if not f.path.startswith(META_FOLDER + "/")
     ]
@@ -209,22 +243,40 @@ def _look(state: TableState) -> _Seen:
     for file in data_files_of(listed):
         partition = split_path(file.path)[0]
         files[partition] = (*files.get(partition, ()), file)
+    archived: tuple[ArchivedInstant, ...] = ()
     try:
         archived = load_history(state.store, state.properties)
         has_history = True
     except UnsupportedError:
-        archived = ()
         has_history = not state.store.list(state.properties.history_folder).files
-    commits = {a.requested: commit_metadata(state, a) for a in archived if a.action in WRITE_ACTIONS}
-    commits |= {i.requested: commit_metadata(state, i) for i in state.timeline.writes}
+    except Exception as error:
+        findings.append(_unreadable(state.properties.history_folder, error))
+        has_history = False
+    commits: dict[str, CommitMetadata] = {}
+    unread = set()
+    writes: list[Instant | ArchivedInstant] = [a for a in archived if a.action in WRITE_ACTIONS]
+    for write in [*writes, *state.timeline.writes]:
+        try:
+            commits[write.requested] = commit_metadata(state, write)
+        except Exception as error:
+            unread.add(write.requested)
+            findings.append(_unreadable(f"{write.action} of {write.requested}", error))
     sizes = {file.path: file.size_bytes for file in listed}
-    return _Seen(state, sizes, files, _slices(state, files), commits, has_history)
+    return _Seen(state, sizes, files, _slices(state, files), commits, has_history, frozenset(unread))
 
 
 def _slices(state: TableState, files: Mapping[str, tuple[DataFile, ...]]) -> tuple[FileSlice, ...]:
-    view = view_for(state, (file for group in files.values() for file in group))
-    view = replace(view, stated=())  # a file that a commit tells of and that is gone is a finding of its own
+    # A file that a commit tells of and that is gone is a finding of its own.
+    view = view_for(state, (file for group in files.values() for file in group), trusts_listing=True)
     return tuple(part for partition in sorted(files) for part in slices_of(partition, files[partition], view))
+
+
+def _check_properties(state: TableState) -> list[Finding]:
+    lost = lost_properties(state.store, state.properties)
+    if not lost:
+        return []
+    text = f"{', '.join(lost)}: not as in {COPY_PATH}; if that is meant, delete the copy. {MEND}"
+    return [Finding(Kind.LOST_PROPERTY, PROPERTIES_PATH, text)]
 
 
 def _index_of(state: TableState) -> tuple[Index, list[Finding]]:
@@ -235,9 +287,10 @@ def _index_of(state: TableState) -> tuple[Index, list[Finding]]:
         return resolve_index(state), []
     except UnsupportedError:
         return resolve_index(state), []  # another engine's buckets: not ours to write, and sound all the same
-    except BucketlakeError as error:
+    except Exception as error:
+        text = str(error) if isinstance(error, BucketlakeError) else _unreadable("", error).text
         return NoIndex(reason="what the table says of its buckets does not fit it"), [
-            Finding(Kind.WRONG_LAYOUT, "", str(error))
+            Finding(Kind.WRONG_LAYOUT, "", text)
         ]
 
 
@@ -274,18 +327,18 @@ def _check_files(seen: _Seen) -> list[Finding]:
                             Kind.UNNAMED_FILE, file.path, f"the commit of {file.instant} does not name it"
                         )
                     )
-            elif file.instant not in pending and file.instant not in marked:
-                fate = (
-                    "is taken for committed" if state.view.is_committed(file.instant) else "is hidden for now"
+            elif file.instant not in pending and file.instant not in marked | seen.unread:
+                is_visible = state.view.is_committed(file.instant)
+                text = f"{file.instant} is no completed write" + (
+                    ", and readers take it for one" if is_visible else "; archive deletes the file in time"
                 )
-                text = f"{file.instant} is no completed write, and the file {fate}"
-                found.append(Finding(Kind.ORPHAN, file.path, text))
+                found.append(Finding(Kind.UNCOMMITTED if is_visible else Kind.ORPHAN, file.path, text))
     teller, given_back = seen.teller, seen.given_back
     for path, stat in sorted(told.items()):
         # Hudi gives a log file the size of what one commit appended to it.
         is_proven = PROOF_KEY in seen.commits[teller[path]].extra and teller[path] not in given_back
-        is_ours = is_proven and not _is_reference(stat)
-        if is_ours and path in seen.sizes and seen.sizes[path] != stat.size_bytes:
+        is_told = (is_proven and not _is_reference(stat)) or (stat.size_bytes > 0 and not stat.log_files)
+        if is_told and path in seen.sizes and seen.sizes[path] != stat.size_bytes:
             text = f"{seen.sizes[path]:,} bytes, and its commit says {stat.size_bytes:,}"
             found.append(Finding(Kind.WRONG_SIZE, path, text))
     return found + _check_visible(seen, told)
@@ -392,8 +445,10 @@ class FileCheck:
     instant: str
     is_ours: bool
     """Whether its commit proves anything."""
-    written: int
-    """How many rows its commit says it has."""
+    written: int | None
+    """How many rows its commit says it has; None if it says nothing of it."""
+    deleted: int
+    """And how many deletes, if it is a log."""
     is_reference: bool
     """Whether it stood for other files when it was written. Their rows may have taken its place since."""
 
@@ -456,7 +511,8 @@ def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
                 file=file,
                 instant=instant,
                 is_ours=PROOF_KEY in commit.extra and stat is not None and instant not in given_back,
-                written=stat.written if stat else 0,
+                written=stat.written if stat else None,
+                deleted=stat.deleted if stat else 0,
                 is_reference=stat is not None and _is_reference(stat),
             )
             files.setdefault((partition, file.file_id), []).append(check)
@@ -482,9 +538,9 @@ def check_group(check: GroupCheck) -> GroupFound:
     sums: list[tuple[str, int, int]] = []
     for file in check.files:
         try:
-            counted = _check_file(check.context.store, file, findings)
-        except (BucketlakeError, FileNotFoundError) as error:
-            findings.append(Finding(Kind.UNREADABLE, file.file.path, str(error)))
+            counted = _check_file(check.context, file, findings)
+        except Exception as error:
+            findings.append(_unreadable(file.file.path, error))
             continue
         if file.is_ours and counted is not None:
             sums.append((file.instant, counted.rows, counted.key_hash_sum))
@@ -494,9 +550,8 @@ def check_group(check: GroupCheck) -> GroupFound:
             rows = pa.Table.from_batches(read_slice(check.slice, check.context), check.context.schema)
             keys = rows.column(RECORD_KEY_COLUMN)
             findings += _check_rows(check, rows)
-        except (BucketlakeError, FileNotFoundError) as error:
-            place = path_in_partition(check.partition, check.file_id)
-            findings.append(Finding(Kind.UNREADABLE, place, str(error)))
+        except Exception as error:
+            findings.append(_unreadable(path_in_partition(check.partition, check.file_id), error))
     return GroupFound(
         partition=check.partition,
         findings=tuple(findings),
@@ -551,50 +606,64 @@ def _check_spelling(check: GroupCheck, rows: pa.Table, place: str) -> list[Findi
     return found
 
 
-def _check_file(store: Store, check: FileCheck, findings: list[Finding]) -> FileFacts | None:
-    """Count the keys in a file and compare; return them if the file says anything of itself."""
-    path = check.file.path
+def _check_file(context: ReadContext, check: FileCheck, findings: list[Finding]) -> FileFacts | None:
+    """Read a file, count its keys and compare; return them if the file says anything of itself."""
+    store, path = context.store, check.file.path
     if check.is_reference:
         return NO_ROWS
-    if isinstance(check.file, BaseFile):
-        footer = read_footer(store, path)
-        if ROWS_KEY not in footer.metadata:
-            return None
-        said = FileFacts.of_footer(footer.metadata, path=path)
-        names = pa.schema([(RECORD_KEY_COLUMN, pa.string()), (FILE_NAME_COLUMN, pa.string())])
-        rows = pa.Table.from_batches(read_base_file(store, path, names), names)
-        counted = FileFacts.of_keys(rows.column(RECORD_KEY_COLUMN))
-        written = counted.rows
-        other = set(pc.unique(rows.column(FILE_NAME_COLUMN)).to_pylist()) - {split_path(path)[1]}
-        if other:
-            findings.append(
-                Finding(Kind.WRONG_FOOTER, path, f"rows that say they are in {sorted(map(str, other))}")
-            )
-    elif check.is_ours:
-        log = log_file_facts(store.read(path), path=path)
-        said = FileFacts(log.rows + log.deletes, log.key_hash_sum, log.min_key, log.max_key)
-        counted, written = _count_log(store, path)
-    else:
+    if not isinstance(check.file, BaseFile):
+        return _check_log(context, check, findings)
+    footer = read_footer(store, path)
+    check_bytes(store, path)
+    counted, others = NO_ROWS, set()
+    for batch in read_base_file(store, path, footer.arrow_schema):
+        counted += FileFacts.of_keys(batch.column(RECORD_KEY_COLUMN))
+        others |= set(pc.unique(batch.column(FILE_NAME_COLUMN)).to_pylist()) - {split_path(path)[1]}
+    if check.written is not None and check.written != counted.rows:
+        text = f"it holds {counted.rows:,} rows, and its commit says {check.written:,}"
+        findings.append(Finding(Kind.WRONG_PROOF, path, text))
+    if ROWS_KEY not in footer.metadata:
         return None
+    if others:
+        text = f"rows that say they are in {sorted(map(str, others))}"
+        findings.append(Finding(Kind.WRONG_FOOTER, path, text))
+    said = FileFacts.of_footer(footer.metadata, path=path)
     if said != counted:
         findings.append(Finding(Kind.WRONG_FOOTER, path, f"it says {said}, and holds {counted}"))
-    if check.is_ours and check.written != written:
-        text = f"it holds {written:,} rows, and its commit says {check.written:,}"
-        findings.append(Finding(Kind.WRONG_PROOF, path, text))
     return counted
 
 
-def _count_log(store: Store, path: str) -> tuple[FileFacts, int]:
-    """Return what keys are in a log file, and how many of them have rows."""
-    key_only = pa.schema([(RECORD_KEY_COLUMN, pa.string())])
-    counted, written = NO_ROWS, 0
-    for log in read_log_files(store, [path], key_only, ordering_fields=(), table_schema=key_only):
+def _check_log(context: ReadContext, check: FileCheck, findings: list[Finding]) -> FileFacts | None:
+    """Read all columns of a log, and compare what is in one of ours with what it and its commit say."""
+    path = check.file.path
+    counted, written, deleted = NO_ROWS, 0, 0
+    for log in read_log_files(
+        context.store,
+        [path],
+        context.table_schema,
+        ordering_fields=context.rules.ordering_fields,
+        table_schema=context.table_schema,
+        whole=[path] if check.is_ours else (),
+    ):
         if isinstance(log, LogRecords):
             counted += FileFacts.of_keys(log.records.column(RECORD_KEY_COLUMN))
             written += log.records.num_rows
         else:
             counted += FileFacts.of_keys(log.keys)
-    return counted, written
+            deleted += len(log.keys)
+    if not check.is_ours:
+        return None
+    facts = log_file_facts(context.store.read(path), path=path)
+    said = FileFacts(facts.rows + facts.deletes, facts.key_hash_sum, facts.min_key, facts.max_key)
+    if said != counted:
+        findings.append(Finding(Kind.WRONG_FOOTER, path, f"it says {said}, and holds {counted}"))
+    if (check.written, check.deleted) != (written, deleted):
+        text = (
+            f"it holds {written:,} rows and {deleted:,} deletes, and its commit says {check.written:,} and "
+            f"{check.deleted:,}"
+        )
+        findings.append(Finding(Kind.WRONG_PROOF, path, text))
+    return counted
 
 
 def _check_commits(seen: _Seen, done: Iterable[GroupFound]) -> list[Finding]:

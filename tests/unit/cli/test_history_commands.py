@@ -97,3 +97,32 @@ def test_fsck_exits_with_3_on_findings_and_lists_them(run: Any, table: Table, tm
         "findings"
     ]
     assert run("fsck", tmp_path)[0] == 3
+
+
+def test_fsck_finds_properties_that_are_cut_and_mends_them_when_told(
+    run: Any, table: Table, tmp_path: Path
+) -> None:
+    properties = tmp_path / ".hoodie/hoodie.properties"
+    whole = properties.read_bytes()
+    properties.write_bytes(whole[: len(whole) // 2])
+    assert "fsck TABLE --repair" in run("read", tmp_path)[2]
+    code, out, _ = run("fsck", tmp_path, "--json")
+    assert code == 3
+    assert [(f["kind"], f["place"]) for f in json.loads(out)["findings"]] == [
+        ("UNREADABLE", ".hoodie/hoodie.properties")
+    ]
+    assert "--yes" in run("fsck", tmp_path, "--repair")[1]
+    assert properties.read_bytes() == whole[: len(whole) // 2]
+    assert run("fsck", tmp_path, "--repair", "--yes")[0] == 0
+    assert properties.read_bytes() == whole
+    assert run("fsck", tmp_path)[0] == 0
+
+
+def test_what_a_dead_writer_left_is_a_note_and_exits_with_0(run: Any, table: Table, tmp_path: Path) -> None:
+    file = next(tmp_path.glob(f"*_{writes(table)[-1]}.parquet"))
+    (tmp_path / file.name.replace(writes(table)[-1], str(int(writes(table)[-1]) + 1))).write_bytes(
+        b"half a fi"
+    )
+    code, out, _ = run("fsck", tmp_path, "--json")
+    assert code == 0
+    assert [note["kind"] for note in json.loads(out)["notes"]] == ["ORPHAN"]
