@@ -18,6 +18,7 @@ import fastavro
 
 from bucketlake.timeline.instant import Action
 from bucketlake.timeline.metadata import (
+    NO_CHECKSUM,
     CleanerPlan,
     CommitMetadata,
     CompactionPlan,
@@ -28,6 +29,7 @@ from bucketlake.timeline.metadata import (
     SavepointMetadata,
     WriteStat,
     decode_body,
+    with_checksum,
 )
 
 _NAMESPACE = "org.apache.hudi.avro.model"
@@ -355,8 +357,10 @@ def _whole_paths(root: str, partition: str, names: Sequence[str]) -> list[str]:
 
 def _container(schema: Any, record: Mapping[str, object]) -> bytes:
     buffer = io.BytesIO()
-    fastavro.writer(buffer, schema, [record], codec="null", sync_marker=_SYNC_MARKER, strict=True)
-    return buffer.getvalue()
+    fastavro.writer(
+        buffer, schema, [record], codec="null", sync_marker=_SYNC_MARKER, strict=True, metadata=NO_CHECKSUM
+    )
+    return with_checksum(buffer.getvalue())
 
 
 def _optional(name: str, kind: object) -> dict[str, object]:

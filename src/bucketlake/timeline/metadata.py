@@ -5,6 +5,10 @@ writes commits as JSON and everything else as Avro; an upgraded table can
 hold both, so the bytes decide which it is. A requested or inflight file may
 be empty.
 
+An Avro container begins with pairs of which a reader takes what it knows. Ours
+have one more, `bucketlake.crc32`: eight hexadecimal digits, the CRC-32 of all
+bytes of the file but these eight.
+
 `read_body` gives any of them as a mapping, for display. The typed readers
 below give what reading and describing a table need, by our own names.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +29,10 @@ from bucketlake.storage.store import Store
 from bucketlake.timeline.instant import Action, Instant, InstantName, State, render_instant_name
 
 _AVRO_MAGIC = b"Obj\x01"
+_CHECKSUM = "bucketlake.crc32"
+_CHECKSUM_DIGITS = 8
+NO_CHECKSUM = {_CHECKSUM: "0" * _CHECKSUM_DIGITS}
+"""A pair for the head of a container, to be filled by `with_checksum`."""
 SCHEMA_KEY = "schema"
 """Where a commit's extra metadata keeps the table's Avro schema, without meta columns."""
 SORT_STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
@@ -255,14 +264,47 @@ def decode_body(data: bytes, *, path: str) -> Mapping[str, Any]:
         return {}
     try:
         if data.startswith(_AVRO_MAGIC):
-            records = list(fastavro.reader(io.BytesIO(data)))
+            reader = fastavro.reader(io.BytesIO(data))
+            _check_sum(data, reader.metadata, path)
+            records = list(reader)
         else:
             records = [json.loads(data)]
+    except CorruptTableError:
+        raise
     except Exception as fault:  # fastavro raises whatever its decoder stumbles on
         raise _corrupt(path, f"bytes that do not decode ({type(fault).__name__}: {fault})") from fault
     if len(records) != 1 or not isinstance(records[0], dict):
         raise _corrupt(path, f"{len(records)} records" if len(records) != 1 else type(records[0]).__name__)
     return records[0]
+
+
+def with_checksum(data: bytes) -> bytes:
+    """Fill the checksum of a container that has room for one."""
+    place = _checksum_place(data)
+    assert place is not None
+    return data[:place] + _checksum_of(data, place) + data[place + _CHECKSUM_DIGITS :]
+
+
+def _check_sum(data: bytes, head: Iterable[str], path: str) -> None:
+    """Compare a container of ours with its checksum; a pair that is neither Avro's own nor the checksum was one."""
+    place = _checksum_place(data)
+    if place is None:
+        is_sound = all(name.startswith("avro.") for name in head)
+    else:
+        is_sound = data[place : place + _CHECKSUM_DIGITS] == _checksum_of(data, place)
+    if not is_sound:
+        raise _corrupt(path, "bytes that are not those its checksum was made of")
+
+
+def _checksum_place(data: bytes) -> int | None:
+    found = data.find(_CHECKSUM.encode())
+    return None if found < 0 else found + len(_CHECKSUM) + 1  # the length of the digits, a byte
+
+
+def _checksum_of(data: bytes, place: int) -> bytes:
+    view = memoryview(data)
+    value = zlib.crc32(view[place + _CHECKSUM_DIGITS :], zlib.crc32(view[:place]))
+    return f"{value:0{_CHECKSUM_DIGITS}x}".encode()
 
 
 def read_commit_metadata(store: Store, instant: Instant) -> CommitMetadata:
