@@ -281,24 +281,28 @@ def decode_body(data: bytes, *, path: str) -> Mapping[str, Any]:
 def with_checksum(data: bytes) -> bytes:
     """Fill the checksum of a container that has room for one."""
     place = _checksum_place(data)
-    assert place is not None
     return data[:place] + _checksum_of(data, place) + data[place + _CHECKSUM_DIGITS :]
 
 
 def _check_sum(data: bytes, head: Iterable[str], path: str) -> None:
-    """Compare a container of ours with its checksum; a pair that is neither Avro's own nor the checksum was one."""
-    place = _checksum_place(data)
-    if place is None:
-        is_sound = all(name.startswith("avro.") for name in head)
-    else:
+    """Compare a container of ours with its checksum. A pair whose name is nearly the checksum's was one."""
+    names = list(head)
+    if _CHECKSUM in names:
+        place = _checksum_place(data)
         is_sound = data[place : place + _CHECKSUM_DIGITS] == _checksum_of(data, place)
+    else:
+        is_sound = not any(map(_is_nearly_ours, names))
     if not is_sound:
         raise _corrupt(path, "bytes that are not those its checksum was made of")
 
 
-def _checksum_place(data: bytes) -> int | None:
-    found = data.find(_CHECKSUM.encode())
-    return None if found < 0 else found + len(_CHECKSUM) + 1  # the length of the digits, a byte
+def _is_nearly_ours(name: str) -> bool:
+    return len(name) == len(_CHECKSUM) and sum(a != b for a, b in zip(name, _CHECKSUM, strict=True)) == 1
+
+
+def _checksum_place(data: bytes) -> int:
+    """Find the digits in a container that has them; its head comes before all else."""
+    return data.index(_CHECKSUM.encode()) + len(_CHECKSUM) + 1  # the length of the digits, a byte
 
 
 def _checksum_of(data: bytes, place: int) -> bytes:
