@@ -57,20 +57,12 @@ def paths(value: Paths) -> list[str]:
     return [fspath(path) for path in several]
 
 
-def names(value: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
-    """Take one name, or several; `what` they are stands in the error. None is none."""
-    if value is None or isinstance(value, str):
-        return () if value is None else (value,)
+def names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """Take one name, or several; `what` they are stands in the error."""
+    if isinstance(value, str):
+        return (value,)
     found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping) else None
     if found is None or not all(isinstance(name, str) for name in found):
-        raise ConfigError(f"{what} is {_shown(value)}; expected a name, or a list of names.")
-    return found
-
-
-def some_names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
-    """Take at least one name."""
-    found = names(value, what)
-    if not found:
         raise ConfigError(f"{what} is {_shown(value)}; expected a name, or a list of names.")
     return found
 
@@ -296,7 +288,7 @@ def _fitted_column(values: pa.ChunkedArray, wanted: pa.DataType, name: str) -> p
         else:
             fitted = values.cast(wanted)
         is_same = fitted.cast(found).equals(values)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowException as error:
         raise _lossy(name, found, wanted, str(error)) from None
     if not is_same and not _differ_by_nan_only(fitted.cast(found), values):
         raise _lossy(name, found, wanted, "some values would change")

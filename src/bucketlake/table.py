@@ -202,12 +202,12 @@ def create_table(
     schema: Schema,
     *,
     key: str | Sequence[str],
-    partition: str | Sequence[str] = (),
-    ordering: str | Sequence[str] = (),
+    partition: str | Sequence[str] | None = (),
+    ordering: str | Sequence[str] | None = (),
     buckets: int = BUCKETS_DEFAULT,
     partition_rules: str | None = None,
     rule_type: str = RULE_TYPE,
-    hash_fields: str | Sequence[str] = (),
+    hash_fields: str | Sequence[str] | None = (),
     engine: BucketEngine | str = BucketEngine.SIMPLE,
     table_type: TableType | str = TableType.COPY_ON_WRITE,
     name: str | None = None,
@@ -243,13 +243,13 @@ def create_table(
     spec = TableSpec(
         name=given.text(name or name_for_path(uri), "name"),
         schema=_columns_of(schema, spark),
-        key=given.some_names(key, "key"),
-        partition=given.names(partition, "partition"),
-        ordering=given.names(ordering, "ordering"),
+        key=given.names(key, "key"),
+        partition=given.names(partition or (), "partition"),
+        ordering=given.names(ordering or (), "ordering"),
         buckets=given.whole_number(buckets, "buckets"),
         partition_rules=given.text(partition_rules or "", "partition_rules"),
         rule_type=given.text(rule_type, "rule_type"),
-        hash_fields=given.names(hash_fields, "hash_fields"),
+        hash_fields=given.names(hash_fields or (), "hash_fields"),
         engine=parse_engine(given.text(engine, "engine")),
         table_type=_table_type(table_type),
         hive_style=given.flag(hive_style, "hive_style"),
@@ -480,7 +480,7 @@ class Table:
         self, partitions: str | Sequence[str], *, maintenance: Maintenance | None = None
     ) -> CommitSummary:
         """Empty whole partitions, named by their paths."""
-        summary = run_delete_partitions(self.store, given.some_names(partitions, "partitions"))
+        summary = run_delete_partitions(self.store, given.names(partitions, "partitions"))
         return self._maintained(summary, maintenance, here)
 
     def _write(self, rows: Rows, operation: Operation, **options: Unpack[WriteArguments]) -> CommitSummary:
@@ -645,10 +645,10 @@ class Table:
             partitions=None if partitions is None else given.names(partitions, "partitions"),
         )
         if dry_run:
-            return due_clustering(self.store, by=given.some_names(by, "by"), trigger=trigger)
+            return due_clustering(self.store, by=given.names(by, "by"), trigger=trigger)
         tasks = _tasks(spark, progress)
         return Done(
-            services.cluster_table(self.store, by=given.some_names(by, "by"), trigger=trigger, tasks=tasks)
+            services.cluster_table(self.store, by=given.names(by, "by"), trigger=trigger, tasks=tasks)
         )
 
     def archive(
