@@ -178,9 +178,29 @@ def test_the_data_source_filters_alike_with_and_without_pushdown(
     assert sorted(map(tuple, found.collect())) == sorted(map(tuple, expected.collect()))
 
 
+def test_a_data_source_reads_the_columns_of_its_frame_and_no_others(
+    pushdown: str, golden_table: Golden, spark: SparkSession
+) -> None:
+    path = str(golden_table(MOR))
+    expected = sorted(Table.open(path).to_arrow(columns=["ts", "id"]).to_pylist(), key=str)
+    named = spark.read.format("bucketlake").option("columns", "ts,id")
+    by_schema = spark.read.format("bucketlake").schema("ts BIGINT, id INT NOT NULL")
+    for reader in (named, by_schema):
+        frame = reader.load(path)
+        assert sorted((row.asDict() for row in frame.filter("id IS NOT NULL").collect()), key=str) == expected
+    fields = pa.schema([("id", pa.int32())])
+    columns = [
+        p.value[1].columns for p in PushingReader(SourceOptions.parse({"path": path}), fields).partitions()
+    ]
+    assert set(columns) == {("id",)}, "other columns are not decoded"
+    with pytest.raises(PySparkException, match="says `id` STRING, and in the table it is `id` INT"):
+        spark.read.format("bucketlake").schema("id STRING").load(path).collect()
+
+
 @pytest.mark.shows("S4")
 def test_pushed_filters_prune_files(golden_table: Golden) -> None:
-    reader = PushingReader(SourceOptions.parse({"path": str(golden_table(MOR)), "buckets": "4"}))
+    options = SourceOptions.parse({"path": str(golden_table(MOR)), "buckets": "4"})
+    reader = PushingReader(options, Table.open(golden_table(MOR)).query().schema)
     everything = sum(len(partition.value[0]) for partition in reader.partitions())
     left = StringContains(("name",), "n")
     taken = [EqualTo(("id",), 4), EqualTo(("dt",), "p0")]

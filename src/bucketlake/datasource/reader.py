@@ -1,7 +1,10 @@
 """`spark.read.format("bucketlake")`: how a Python Data Source reads Hudi tables.
 
-The Data Source API hands filters down but not the wanted columns, so every
-column is read unless `columns` says otherwise; `Table.read` prunes both.
+The Data Source API hands filters down but not the columns that a query wants:
+up to Spark 4.1 its scans of Python sources do not take part in the pruning of
+columns. So every column of the frame is read, whatever is selected from it,
+unless the caller says which: the option `columns`, or `schema`, with fewer
+columns than the table has.
 """
 
 from __future__ import annotations
@@ -13,17 +16,19 @@ from pyspark.sql import datasource as spark_source
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bucketlake.datasource.options import SourceOptions
-from bucketlake.errors import FilterError
+from bucketlake.errors import FilterError, SchemaError
 from bucketlake.read import Filter, Op, ReadPlan, pack_slices, parse_filters, read_slice
-from bucketlake.spark import settle_worker
+from bucketlake.spark import ddl, settle_worker
 from bucketlake.table import Table
 
 PARTITION_BYTES = 32 * 1024 * 1024
 
 
 class Reader(DataSourceReader):
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self.options = options
+        self.schema = schema
+        """What the frame has: the columns that are read, and no others."""
         self.filters: tuple[Filter, ...] = ()
 
     def partitions(self) -> list[InputPartition]:
@@ -32,7 +37,16 @@ class Reader(DataSourceReader):
 
     def _plan(self) -> ReadPlan:
         table = Table.open(self.options.path, **self.options.table)
-        return table.plan(filters=self.filters, **self.options.query)
+        plan = table.plan(filters=self.filters, **{**self.options.query, "columns": self.schema.names})
+        found, wanted = plan.context.schema, self.schema
+        for one in range(len(wanted)):
+            theirs, ours = (ddl(pa.schema([schema.field(one)])) for schema in (wanted, found))
+            if theirs != ours:
+                raise SchemaError(
+                    f"the schema that was given says {theirs}, and in the table it is {ours}. Give it the table's "
+                    f"type, and cast the column of the frame."
+                )
+        return plan
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None:  # how Spark says that the plan is empty

@@ -10,12 +10,16 @@ from pyspark.sql.types import StructType
 from bucketlake.datasource.options import SinkOptions, SourceOptions
 from bucketlake.datasource.reader import PushingReader, Reader
 from bucketlake.datasource.writer import LogWriter
-from bucketlake.spark import ddl
+from bucketlake.spark import arrow_schema, ddl
 from bucketlake.table import Table
 
 
 class BucketlakeSource(DataSource):
-    """A Hudi table, read and written without Hudi."""
+    """A Hudi table, read and written without Hudi.
+
+    Filters prune partitions and files. Columns are read as far as the frame has them, for Spark does not tell which of
+    them a query wants: name them by the option `columns`, or by a `schema` that leaves the others out.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -25,9 +29,10 @@ class BucketlakeSource(DataSource):
         options = SourceOptions.parse(self.options)
         return ddl(Table.open(options.path, **options.table).query(**options.query).schema)
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark hands back what `schema` said
-        options = SourceOptions.parse(self.options)
-        return (PushingReader if _filters_are_pushed() else Reader)(options)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads the columns that `schema` said, or those of a schema that the caller gave instead."""
+        options, columns = SourceOptions.parse(self.options), arrow_schema(schema.jsonValue())
+        return (PushingReader if _filters_are_pushed() else Reader)(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return LogWriter.begin(SinkOptions.parse(self.options), schema, overwrite=overwrite)
