@@ -21,8 +21,8 @@ from bucketlake.storage import Handover, MemoryStore
 from bucketlake.table import Table
 from bucketlake.testing.tables import tables
 from bucketlake.write import Operation, TableSpec, WriteState, create, plan_write
-from bucketlake.write.state import NULL_ELEMENTS_ALLOWED
 from bucketlake.write.fingerprint import writing_index
+from bucketlake.write.state import NULL_ELEMENTS_ALLOWED
 from judges.rows import META_COLUMNS, assert_same_rows
 from stand_ins.sent_by_spark import as_spark_sends
 

@@ -150,7 +150,7 @@ def open_parquet(store: Store, path: str, stat: FileStat | None = None) -> Itera
                 if stat and kept is None:
                     _FOOTERS.put(store, stat, file.metadata, file.metadata.serialized_size)
                 yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         # Memory that ran out, a missing file, a disk or network that failed: none of them damages a file.
         # What Arrow itself finds wrong comes as an OSError too, but without an errno.
         if isinstance(error, (pa.ArrowMemoryError, FileNotFoundError)) or getattr(error, "errno", None):

@@ -284,7 +284,7 @@ def _read_parquet(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
         return rows
     except pa.ArrowMemoryError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CorruptTableError(
             path=entry.path,
             found=f"a block that is no Parquet file ({error}), at byte {entry.block.offset}",

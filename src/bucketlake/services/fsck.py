@@ -545,11 +545,13 @@ def check_group(check: GroupCheck) -> GroupFound:
         if file.is_ours and counted is not None:
             sums.append((file.instant, counted.rows, counted.key_hash_sum))
     keys: pa.ChunkedArray = pa.chunked_array([], pa.string())
+    hashes = None
     if check.slice is not None:
         try:
             rows = pa.Table.from_batches(read_slice(check.slice, check.context), check.context.schema)
             keys = rows.column(RECORD_KEY_COLUMN)
             findings += _check_rows(check, rows)
+            hashes = key_hashes(keys) if isinstance(check.index, NoIndex) else None
         except Exception as error:
             findings.append(_unreadable(path_in_partition(check.partition, check.file_id), error))
     return GroupFound(
@@ -557,7 +559,7 @@ def check_group(check: GroupCheck) -> GroupFound:
         findings=tuple(findings),
         rows=len(keys),
         sums=tuple(sums),
-        hashes=key_hashes(keys) if isinstance(check.index, NoIndex) else None,
+        hashes=hashes,
     )
 
 
