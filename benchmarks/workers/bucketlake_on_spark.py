@@ -13,10 +13,7 @@ from bucketlake import SPARK_SETTINGS, Table, create_table
 
 
 class BucketlakeOnSpark(SparkWorker):
-    settings: ClassVar = {
-        **SPARK_SETTINGS,
-        "spark.sql.python.filterPushdown.enabled": "true",
-    }
+    settings: ClassVar = SPARK_SETTINGS
     shape: ClassVar[dict[str, Any]] = SHAPE
     told: ClassVar[dict[str, Any]] = {"buckets": 4}
     """What the tables that Hudi wrote do not say."""

@@ -1,6 +1,6 @@
 """bucketlake on Spark 4.1, through `spark.read.format("bucketlake")`.
 
-Spark hands a Python data source its filters but not its columns, so every column crosses to Spark.
+Spark does not tell a Python data source which columns a query wants, so every column crosses to Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from bucketlake import SPARK_SETTINGS
 
 
 class BucketlakeSource(SparkWorker):
-    settings: ClassVar = {
-        **SPARK_SETTINGS,
-        "spark.sql.python.filterPushdown.enabled": "true",
-    }
+    settings: ClassVar = SPARK_SETTINGS
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
         return self.session.read.format("bucketlake").option("buckets", "4").load(table).select(*columns)
