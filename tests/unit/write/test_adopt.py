@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from bucketlake.errors import ConfigError, LayoutMismatchError
 from bucketlake.index import SimpleBuckets
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
+from bucketlake.timeline import encode_commit_metadata, load_timeline, read_commit_metadata
 from bucketlake.write.adopt import adopt, plan_adopt
 from bucketlake.write.fingerprint import is_adopted, writing_index
 
@@ -157,5 +159,19 @@ def test_one_stray_key_among_many_is_found(copied: Callable[[str], LocalStore]) 
         rows.column_names.index("id"), "id", pa.array(ids, pa.int32())
     )
     pq.write_table(rows, path)
+    tell_size(store, path)
     with pytest.raises(LayoutMismatchError, match="record key '1' of partition 'p0'"):
         adopt(store, buckets=4)
+
+
+def tell_size(store: LocalStore, file: Path) -> None:
+    """Let the commit that wrote a file say the size that it has now."""
+    for instant in load_timeline(store, load_properties(store)).writes:
+        metadata = read_commit_metadata(store, instant)
+        stats = tuple(
+            replace(stat, size_bytes=file.stat().st_size) if stat.path.endswith(file.name) else stat
+            for stat in metadata.write_stats
+        )
+        store.put(
+            instant.path, encode_commit_metadata(replace(metadata, write_stats=stats), action=instant.action)
+        )

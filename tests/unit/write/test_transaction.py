@@ -36,6 +36,7 @@ from bucketlake.timeline import (
     write_requested,
 )
 from bucketlake.timeline.clock import system_ms
+from bucketlake.timeline.metadata import with_checksum
 from bucketlake.write.claims import CLAIMS_KEPT, Claim, Outcome, forget_old, list_claims, take
 from bucketlake.write.heartbeat import DEAD_AFTER_MS, Heartbeat, beat
 from bucketlake.write.recovery import Recovery, recover
@@ -462,7 +463,7 @@ def test_a_completed_commit_that_hudi_is_rolling_back_is_not_completed_again() -
     plan = store.read(f".hoodie/timeline/{rollback.requested}.rollback.requested")
     store.put(
         f".hoodie/timeline/{rollback.requested}.rollback.requested",
-        plan.replace(dead.instant.encode(), instant.requested.encode()),
+        with_checksum(plan.replace(dead.instant.encode(), instant.requested.encode())),
     )
     store.delete(instant.path)
     found = recover(store, properties, clock=clock(later=True))
