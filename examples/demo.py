@@ -21,7 +21,7 @@ from rich.console import Console
 
 from bucketlake import Table, create_table
 from bucketlake.cli import main as bucketlake
-from bucketlake.cli.app import grid
+from bucketlake.cli.screen import Screen, grid
 from bucketlake.spark.local import local_session
 from bucketlake.write import CommitSummary
 
@@ -138,7 +138,7 @@ def show(summaries: list[CommitSummary]) -> None:
         counts = (done.rows, done.inserted, done.logged, done.deleted, done.files, done.bytes // 1024)
         seconds = f"{sum(done.seconds.values()):.1f}"
         drawn.add_row(done.operation.lower().replace("_", " "), *(f"{n:,}" for n in counts), seconds)
-    console.print(drawn)
+    Screen(as_json=False).show(None, drawn)
 
 
 def check(who: str, differences: int, rows: int) -> None:

@@ -46,7 +46,7 @@ def test_files_bring_new_columns_and_lose_hudis_own(spark: SparkSession, tmp_pat
     day = pa.array([datetime.date(2026, 6, 18)] * 2)
     columns = {"_hoodie_commit_time": ["1", "1"], "id": pa.array(["b", "c"], pa.large_string()), "n": [3, 4]}
     pq.write_table(pa.table({**columns, "day": day}), tmp_path / "new.parquet")
-    table.upsert(parquet_files(spark, str(tmp_path / "new.parquet")))
+    table.upsert(parquet_files(spark, str(tmp_path / "new.parquet")), merge_schema=True)
     assert table.schema.field("day").type == pa.date32()
     assert ids(table) == ["a", "b", "c"]
     rows = FileRows(parquet_files(spark, str(tmp_path / "new.parquet")))
