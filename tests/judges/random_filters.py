@@ -244,8 +244,13 @@ def _draw_plain(rng: random.Random, column: str, name: str) -> tuple[tuple[Any, 
         return (column, operator), f"{column} {operator}", f"{column} {operator}"
     if operator.endswith("in"):
         values = rng.sample(wanted, rng.randrange(1, min(4, len(wanted) + 1)))
-        spelled = (", ".join(map(spell, values)) for spell in (kind.spark, kind.duckdb))
-        return (column, operator, values), *(f"{column} {operator} ({text})" for text in spelled)
+        # DuckDB makes one type of a list's, and some decimals have none in common.
+        one_of = " OR ".join(f"{column} = {kind.duckdb(value)}" for value in values)
+        return (
+            (column, operator, values),
+            f"{column} {operator} ({', '.join(map(kind.spark, values))})",
+            f"NOT ({one_of})" if operator == "not in" else one_of,
+        )
     value = rng.choice(wanted)
     if operator == "starts with":
         return (column, operator, value), *(
