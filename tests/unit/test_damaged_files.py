@@ -221,3 +221,22 @@ def test_a_planned_compaction_does_not_merge_a_log_that_was_cut_since(tmp_path: 
     assert instant is not None
     with pytest.raises(Damaged, match=log.path.rpartition("/")[2]):
         run_compaction(table.store, instant)
+
+
+@pytest.mark.shows("H2")
+@pytest.mark.parametrize("table_type", TABLE_TYPES)
+@pytest.mark.parametrize("undo", ["restore", "rollback"])
+def test_a_write_whose_file_was_lost_can_be_taken_back(undo: str, table_type: str, tmp_path: Path) -> None:
+    table = written_table(tmp_path, table_type=table_type)
+    rows = rows_of(table)
+    kept = table.savepoint()
+    table.upsert(orders(range(16), "third", 30))
+    newest = max(seen_files(table), key=lambda file: file.instant)
+    (tmp_path / newest.path).unlink()
+    with pytest.raises(Damaged):
+        table.to_arrow()
+    if undo == "restore":
+        table.restore(kept.instant)
+    else:
+        table.rollback(newest.instant)
+    assert rows_of(table) == rows

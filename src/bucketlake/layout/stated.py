@@ -97,6 +97,6 @@ def _damaged(file: DataFile, *, found: str, size_bytes: int) -> DamagedFileError
         path=file.path,
         found=found,
         expected=f"the {kind}{size} that the commit of {file.written_at} tells of",
-        remedy="Rows of a committed write are missing. Put the file back from a copy, or restore a savepoint. To give "
-        "the rows up, write the partition anew with overwrite.",
+        remedy="Rows of a committed write are missing. Put the file back from a copy, roll the write back if it is the "
+        "newest, or restore a savepoint. To give the rows up, write the partition anew with overwrite.",
     )
