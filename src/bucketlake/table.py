@@ -17,9 +17,12 @@ import pyarrow as pa
 
 from bucketlake import given, inspection, services
 from bucketlake import spark as on_spark
+from bucketlake.commit.recovery import RolledBack
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
 from bucketlake.errors import ConfigError, DamagedFileError
 from bucketlake.index import RULE_TYPE, HashingConfig, Index, resolve_index
+from bucketlake.index.resizes import pending_resizes
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
 from bucketlake.read import (
@@ -96,9 +99,6 @@ from bucketlake.write import (
     run_write,
     tops_of,
 )
-from bucketlake.write.recovery import RolledBack
-from bucketlake.write.resizes import pending_resizes
-from bucketlake.write.writable import check_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit import heartbeat, locks, recovery
+from bucketlake.commit.locks import OBJECT_LOCK_PATH, table_lock
 from bucketlake.errors import ConflictError
 from bucketlake.storage import Store, open_store
 from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write import ArrowRows, Operation, heartbeat, locks, recovery, run_write
-from bucketlake.write.locks import OBJECT_LOCK_PATH, table_lock
+from bucketlake.write import ArrowRows, Operation, run_write
 from fault.lock_holders import count_up, take_and_die
 from servers.s3 import S3Server
 from stand_ins.orders_table import SCHEMA, orders

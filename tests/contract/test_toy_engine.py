@@ -15,10 +15,9 @@ import pytest
 
 from bucketlake import create_table
 from bucketlake import table as table_module
-from bucketlake.index import Index, hash_pieces
+from bucketlake.index import Index, fingerprint, hash_pieces
 from bucketlake.services import check_table, fsck
 from bucketlake.testing.index_contract import IndexContract
-from bucketlake.write import fingerprint
 
 Pieces = tuple[str | None, ...]
 

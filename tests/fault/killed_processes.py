@@ -26,9 +26,10 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake import Table, create_table
+from bucketlake.commit import heartbeat, locks, recovery
 from bucketlake.errors import BucketlakeError, ConflictError
 from bucketlake.services import Retention, archive_table, clean_table, compact_table
-from bucketlake.write import heartbeat, job, locks, recovery
+from bucketlake.write import job
 
 WRITERS = 3
 MARKERS = 1_000_000

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from time import sleep
 
+from bucketlake.commit.locks import OBJECT_LOCK_PATH, table_lock
 from bucketlake.storage import open_store
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write.locks import OBJECT_LOCK_PATH, table_lock
 
 
 def count_up(uri: str, options: Mapping[str, str], times: int) -> int:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit import clock_skew
+from bucketlake.commit.locks import DISK_LOCK_PATH, VALID_MS, table_lock
 from bucketlake.config import TimelineTimezone
 from bucketlake.errors import ClockSkewError, ConflictError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Clock, clock
 from bucketlake.timeline.clock import instant_time_of, system_ms
-from bucketlake.write import clock_skew
-from bucketlake.write.locks import DISK_LOCK_PATH, VALID_MS, table_lock
 from stand_ins.orders_table import orders, orders_table
 
 MINUTE_MS = 60_000

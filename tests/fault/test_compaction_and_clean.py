@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
 from bucketlake.errors import ConflictError
 from bucketlake.services import (
@@ -29,7 +30,6 @@ from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Action
 from bucketlake.write import ArrowRows, Operation, run_write
-from bucketlake.write.recovery import recover
 from stand_ins.orders_table import orders, orders_table, rows_of
 from stand_ins.transactions import clock
 

@@ -18,9 +18,12 @@ from typing import Any, TypeVar
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
 from bucketlake.index import declare_rules, load_rules
+from bucketlake.index.fingerprint import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELDS, INDEX_TYPE, KEY_ENCODING
 from bucketlake.layout.names import CLAIM_FOLDER
 from bucketlake.logfile import LogFormat
 from bucketlake.services import (
@@ -51,10 +54,7 @@ from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import WRITE_ACTIONS, Action, load_history
 from bucketlake.write import TableSpec, WriteOptions, append_rows, begin_append, complete_append, create, job
 from bucketlake.write.adopt import adopt
-from bucketlake.write.fingerprint import BUCKET_COUNT, BUCKET_ENGINE, HASH_FIELDS, INDEX_TYPE, KEY_ENCODING
-from bucketlake.write.locks import table_lock
 from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
-from bucketlake.write.recovery import pending_rescales, recover
 from stand_ins.aging import Bucket, age, copy_of
 from stand_ins.orders_table import SCHEMA, orders
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
 from bucketlake.services.archive import archive_table
 from bucketlake.services.rollback import look_for_rollback, run_rollback
@@ -26,8 +28,6 @@ from bucketlake.storage import MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.timeline import Action, load_history, load_timeline
 from bucketlake.timeline.history import history_files
-from bucketlake.write.recovery import recover
-from bucketlake.write.state import Operation
 from stand_ins.transactions import clock, new_table, write
 
 

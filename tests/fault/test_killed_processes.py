@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit import heartbeat, recovery
 from bucketlake.config import TableType
 from bucketlake.services import Retention, check_table, clean_table, compact_table
-from bucketlake.write import heartbeat, recovery
 from fault.killed_processes import (
     SCHEMA,
     WRITERS,

@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.transaction import Transaction, abort, begin
 from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import ConflictError
 from bucketlake.layout.names import CLAIM_FOLDER
@@ -20,9 +23,6 @@ from bucketlake.state import files_of, load_state
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.timeline import Action, load_timeline, read_commit_metadata
-from bucketlake.write.recovery import recover
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import Transaction, abort, begin
 from stand_ins.orders_table import orders, orders_table
 from stand_ins.transactions import clock, table_with_rows, write, write_file
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.locks import DISK_LOCK_PATH, table_lock
 from bucketlake.errors import ConflictError
 from bucketlake.testing.invariants import check_invariants
-from bucketlake.write.locks import DISK_LOCK_PATH, table_lock
 from judges.hudi_jvm import HudiJvm, JudgeError, options_for
 from judges.hudi_rs import read_snapshot
 from stand_ins.orders_table import SCHEMA, orders, orders_table
@@ -143,7 +143,7 @@ def test_a_write_that_begins_while_hudi_draws_its_time_does_not_hide_hudis_rows(
     hudi: HudiJvm, tmp_path: Path, table_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hudi holds the lock for 200 ms while it draws a time: what begins then has a later one, and commits first."""
-    monkeypatch.setattr("bucketlake.write.locks.sleep", lambda seconds: sleep(0.001))
+    monkeypatch.setattr("bucketlake.commit.locks.sleep", lambda seconds: sleep(0.001))
     path = tmp_path / "orders"
     table = orders_table(path, table_type=table_type)
     table.upsert(orders(range(20), "start", 0))

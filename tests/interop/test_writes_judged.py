@@ -17,15 +17,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake import Table, UnsupportedError, create_table
+from bucketlake.commit.transaction import begin
+from bucketlake.index.fingerprint import KeyEncoding, fingerprint, writing_index
 from bucketlake.layout import data_files_of
 from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
 from bucketlake.state import files_of
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Action
 from bucketlake.write import ArrowRows, Operation, WriteOptions, plan_write
-from bucketlake.write.fingerprint import KeyEncoding, fingerprint, writing_index
 from bucketlake.write.job import columns_after
-from bucketlake.write.transaction import begin
 from judges.hudi_jvm import HudiJvm, JudgeError, options_for
 from judges.hudi_rs import hudi_rs_can_read, read_snapshot
 from judges.random_tables import Engine, Query, QueryKind, build, completed_instants, describe, seeds

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from bucketlake.config import BucketEngine, TableType
+from bucketlake.index.resizes import pending_resizes
 from bucketlake.services import abort_resize, look_for_resize, resize_table, run_resize, schedule_resize
 from bucketlake.services.resize_plan import ResizeTrigger, evenly
 from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.write import TableSpec, create
-from bucketlake.write.resizes import pending_resizes
 from stand_ins.orders_table import SCHEMA, orders
 from stand_ins.table_machine import IS_SOAK, KEYS, TALLY, TableMachine, Task, upserted
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.config import TableType
+from bucketlake.index.fingerprint import writing_index
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import bytes_of
 from bucketlake.spark.pieces import fetching, pack_rows, share_out_pieces, unpack
@@ -21,7 +22,6 @@ from bucketlake.storage import Handover, MemoryStore
 from bucketlake.table import Table
 from bucketlake.testing.tables import tables
 from bucketlake.write import Operation, TableSpec, WriteState, create, plan_write
-from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.state import NULL_ELEMENTS_ALLOWED
 from judges.rows import META_COLUMNS, assert_same_rows
 from stand_ins.sent_by_spark import as_spark_sends

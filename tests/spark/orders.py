@@ -33,7 +33,7 @@ from bucketlake.spark.files import Files
 from bucketlake.state import load_state
 from bucketlake.storage import Store, open_store
 from bucketlake.timeline import read_commit_metadata
-from bucketlake.write.commit import PROOF_KEY
+from bucketlake.write.report import PROOF_KEY
 from judges.rows import META_COLUMNS, assert_same_rows
 
 SCHEMA = pa.schema(

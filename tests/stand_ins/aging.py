@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write.locks import OBJECT_LOCK_PATH
 
 OLD_MS = 20 * 60 * 1000
 """By then a writer that does not beat is dead, its lock has run out, and its tasks are gone."""

@@ -32,6 +32,8 @@ from hypothesis.stateful import (
 )
 
 from bucketlake import Table
+from bucketlake.commit import locks
+from bucketlake.commit.recovery import recover
 from bucketlake.config import TableType, load_properties
 from bucketlake.errors import BucketlakeError, ConfigError, ConflictError
 from bucketlake.services import (
@@ -53,8 +55,7 @@ from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import WRITE_ACTIONS, load_history
-from bucketlake.write import TableSpec, create, job, locks
-from bucketlake.write.recovery import recover
+from bucketlake.write import TableSpec, create, job
 from stand_ins.aging import Bucket, age
 from stand_ins.orders_table import SCHEMA, orders
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import Transaction, abort, begin, complete
 from bucketlake.config import TimelineTimezone, create_properties
 from bucketlake.layout.names import (
     WRITE_TOKEN,
@@ -19,8 +21,6 @@ from bucketlake.state import files_of
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.timeline import Clock, CommitMetadata, WriteStat
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import Transaction, abort, begin, complete
 
 WORDS = {
     "hoodie.table.name": "orders",

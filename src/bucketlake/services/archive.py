@@ -16,10 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from bucketlake.commit.heartbeat import is_alive, list_heartbeats
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.markers import delete_markers, marked_instants
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConfigError
 from bucketlake.index import mark_rings
+from bucketlake.index.rule_versions import archive_versions
 from bucketlake.layout import DataFile
-from bucketlake.services.rule_versions import archive_versions
 from bucketlake.state import TableState, files_of, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import (
@@ -33,11 +38,6 @@ from bucketlake.timeline import (
     read_cleaner_plan,
 )
 from bucketlake.timeline.history_writer import HistoryRow, forget_old, merge_layers, settle, write_rows
-from bucketlake.write.heartbeat import is_alive, list_heartbeats
-from bucketlake.write.locks import table_lock
-from bucketlake.write.markers import delete_markers, marked_instants
-from bucketlake.write.recovery import recover
-from bucketlake.write.writable import check_writable
 
 KEEP_MIN = 20
 KEEP_MAX = 30

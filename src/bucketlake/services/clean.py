@@ -22,6 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bucketlake.commit.completion import alive, complete, completion_of
+from bucketlake.commit.recovery import TRANSACTIONS, latest_time, recover, settle
+from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.index import outdated_rings
 from bucketlake.layout import (
@@ -40,7 +43,6 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
-from bucketlake.services.completion import alive, complete, completion_of
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state, view_for
@@ -61,8 +63,6 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
-from bucketlake.write.recovery import TRANSACTIONS, latest_time, recover, settle
-from bucketlake.write.writable import check_writable
 
 FilesByPartition = Mapping[str, tuple[DataFile, ...]]
 

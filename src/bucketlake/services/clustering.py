@@ -28,14 +28,19 @@ from pyarrow import types
 
 from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
+from bucketlake.commit.claims import list_claims
+from bucketlake.commit.completion import alive, complete, completion_of, schedule
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.recovery import RolledBack, recover, roll_back_run, settle
+from bucketlake.commit.writable import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
 from bucketlake.index import ConsistentBuckets
+from bucketlake.index.fingerprint import writing_index
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import path_in_partition, split_path
 from bucketlake.merge import MergeRules
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, with_meta_columns
 from bucketlake.services.compaction import metrics_of, schema_text
-from bucketlake.services.completion import alive, complete, completion_of, schedule
 from bucketlake.services.due import Due
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.regroup import (
@@ -69,13 +74,8 @@ from bucketlake.timeline import (
     shift_instant,
     write_inflight,
 )
-from bucketlake.write.claims import list_claims
-from bucketlake.write.commit import PROOF_KEY
-from bucketlake.write.fingerprint import writing_index
-from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import RolledBack, recover, roll_back_run, settle
+from bucketlake.write.report import PROOF_KEY
 from bucketlake.write.state import is_non_blocking
-from bucketlake.write.writable import check_writable
 
 FilesByPartition = Mapping[str, tuple[DataFile, ...]]
 

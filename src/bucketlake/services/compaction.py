@@ -27,6 +27,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
+from bucketlake.commit.completion import alive, complete, completion_of, schedule
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.recovery import RolledBack, recover, roll_back_run, settle
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import (
     CommitConflictError,
@@ -49,7 +53,6 @@ from bucketlake.layout.names import (
 from bucketlake.logfile import LogDeletes, LogRecords, read_log_files
 from bucketlake.merge import MergeRules, SliceMerge, fold_logs
 from bucketlake.schema import arrow_to_avro, named_in, with_meta_columns
-from bucketlake.services.completion import alive, complete, completion_of, schedule
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, commit_metadata, files_of, load_state, table_schema, view_for
@@ -72,10 +75,7 @@ from bucketlake.timeline import (
     shift_instant,
     write_inflight,
 )
-from bucketlake.write.commit import PROOF_KEY
-from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import RolledBack, recover, roll_back_run, settle
-from bucketlake.write.writable import check_writable
+from bucketlake.write.report import PROOF_KEY
 
 FilesByPartition = Mapping[str, tuple[DataFile, ...]]
 

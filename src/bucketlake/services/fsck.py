@@ -26,9 +26,13 @@ import pyarrow.compute as pc
 
 from bucketlake.basefile import FileFacts, check_bytes, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
+from bucketlake.commit.heartbeat import is_alive, list_heartbeats
+from bucketlake.commit.recovery import PLANNED
 from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.index import Index, NoIndex, PartitionBuckets, resolve_counts, resolve_index, verify
+from bucketlake.index.fingerprint import is_adopted, writing_index
+from bucketlake.index.recorded_counts import load_counts
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import BaseFile, DataFile, FileSlice, data_files_of, parse_data_file, slices_of
 from bucketlake.layout.names import (
@@ -61,11 +65,7 @@ from bucketlake.timeline import (
     load_history,
     process_clock,
 )
-from bucketlake.write.commit import PROOF_KEY
-from bucketlake.write.fingerprint import is_adopted, writing_index
-from bucketlake.write.heartbeat import is_alive, list_heartbeats
-from bucketlake.write.recorded_counts import load_counts
-from bucketlake.write.recovery import PLANNED
+from bucketlake.write.report import PROOF_KEY
 
 _MODULUS = 1 << 64
 

@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, UnsupportedError
+from bucketlake.index.resizes import pending_resizes
 from bucketlake.layout import DataFile
 from bucketlake.services.archive import ArchivePlan, Surroundings, archive_table, look_around, plan_archive
 from bucketlake.services.clean import Cleaned, CleanPlan, Retention, clean_table, plan_clean
@@ -37,9 +40,6 @@ from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock, process_clock
-from bucketlake.write.recovery import recover
-from bucketlake.write.resizes import pending_resizes
-from bucketlake.write.writable import check_writable
 
 PAUSE_SECONDS_MAX = 900
 """However often rounds fail, another is tried after a quarter of an hour."""

@@ -29,6 +29,21 @@ from math import gcd
 
 from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
+from bucketlake.commit.commit_lock import commit_lock
+from bucketlake.commit.heartbeat import take_over
+from bucketlake.commit.markers import marked_files
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.recovery import RESCALE_KEY, pending_rescales, recover, rescale_plan
+from bucketlake.commit.transaction import (
+    Heartbeat,
+    Transaction,
+    abort,
+    begin,
+    complete_locked,
+    decided,
+    refresh,
+    tidy,
+)
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import (
     BucketlakeError,
@@ -52,6 +67,7 @@ from bucketlake.index import (
     load_rules,
     write_config,
 )
+from bucketlake.index.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY, writing_index
 from bucketlake.layout import DataFile, FileSlice, slices_of
 from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
@@ -75,24 +91,8 @@ from bucketlake.timeline import (
     process_clock,
     write_inflight,
 )
-from bucketlake.write import Operation
-from bucketlake.write.commit import PROOF_KEY
-from bucketlake.write.commit_lock import commit_lock
-from bucketlake.write.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY, writing_index
-from bucketlake.write.heartbeat import take_over
-from bucketlake.write.markers import marked_files
-from bucketlake.write.recovery import RESCALE_KEY, pending_rescales, recover, rescale_plan
+from bucketlake.write.report import PROOF_KEY
 from bucketlake.write.state import is_non_blocking
-from bucketlake.write.transaction import (
-    Heartbeat,
-    Transaction,
-    abort,
-    begin,
-    complete_locked,
-    decided,
-    refresh,
-    tidy,
-)
 
 COUNT_BEFORE_KEY = "bucketlake.buckets.before"
 """Where the first rescale of a simple-bucket table keeps the count that all partitions had."""

@@ -7,7 +7,7 @@
     resize_table      rounds of these, until nothing is left to do
 
 A resize is a clustering whose plan Hudi reads as its own, and runs. What is written to a bucket meanwhile goes to the
-file groups that take its place as well (`write/resizes.py`), so the resize moves what there was when it was planned
+file groups that take its place as well (`index/resizes.py`), so the resize moves what there was when it was planned
 and no more. Once it is decided that it completes, and before anybody sees it, what writes that are not completed have
 put beside it is removed: they will be run again.
 
@@ -29,6 +29,12 @@ import pyarrow as pa
 
 from bucketlake.basefile import read_base_file
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
+from bucketlake.commit.claims import list_claims
+from bucketlake.commit.completion import alive, complete, schedule
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.markers import marked_files
+from bucketlake.commit.recovery import RolledBack, latest_time, recover, settle
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import (
     CommitConflictError,
@@ -47,6 +53,8 @@ from bucketlake.index import (
     mark_rings,
     ring_hashes_of,
 )
+from bucketlake.index.fingerprint import writing_index
+from bucketlake.index.resizes import families_of, pending_resizes, shadow_logs
 from bucketlake.layout import DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import hashing_metadata_path, path_in_partition
 from bucketlake.logfile import (
@@ -70,7 +78,6 @@ from bucketlake.services.clustering import (
     take_back,
 )
 from bucketlake.services.compaction import metrics_of, schema_text
-from bucketlake.services.completion import alive, complete, schedule
 from bucketlake.services.held import load_held
 from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths, named
 from bucketlake.services.resize_plan import (
@@ -104,13 +111,6 @@ from bucketlake.timeline import (
     read_commit_metadata,
     write_inflight,
 )
-from bucketlake.write.claims import list_claims
-from bucketlake.write.fingerprint import writing_index
-from bucketlake.write.locks import table_lock
-from bucketlake.write.markers import marked_files
-from bucketlake.write.recovery import RolledBack, latest_time, recover, settle
-from bucketlake.write.resizes import families_of, pending_resizes, shadow_logs
-from bucketlake.write.writable import check_writable
 
 ROUNDS_MAX = 64
 """Every split halves a bucket, so this is never reached by size alone."""

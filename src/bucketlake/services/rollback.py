@@ -11,6 +11,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from bucketlake.commit.claims import list_claims
+from bucketlake.commit.heartbeat import (
+    Heartbeat,
+    is_alive,
+    list_heartbeats,
+    start_heartbeat,
+    stop_heartbeat,
+)
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.recovery import PLANNED, TRANSACTIONS, Recovery, RolledBack, recover, roll_back_run
+from bucketlake.commit.rollback import Target, announce_rollback, built_on, latest_time, roll_back
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError
 from bucketlake.layout import DataFile, list_files
@@ -29,18 +41,6 @@ from bucketlake.timeline import (
     process_clock,
     read_clean_metadata,
 )
-from bucketlake.write.claims import list_claims
-from bucketlake.write.heartbeat import (
-    Heartbeat,
-    is_alive,
-    list_heartbeats,
-    start_heartbeat,
-    stop_heartbeat,
-)
-from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import PLANNED, TRANSACTIONS, Recovery, RolledBack, recover, roll_back_run
-from bucketlake.write.rollback import Target, announce_rollback, built_on, latest_time, roll_back
-from bucketlake.write.writable import check_writable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

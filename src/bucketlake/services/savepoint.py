@@ -12,6 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bucketlake.commit.claims import list_claims
+from bucketlake.commit.heartbeat import stop_heartbeat
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.recovery import TRANSACTIONS, recover
+from bucketlake.commit.restore import run_planned_restore
+from bucketlake.commit.rollback import latest_time
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import CommitConflictError, InstantError
 from bucketlake.layout import DataFile, slices_of
@@ -37,13 +44,6 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
-from bucketlake.write.claims import list_claims
-from bucketlake.write.heartbeat import stop_heartbeat
-from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import TRANSACTIONS, recover
-from bucketlake.write.restore import run_planned_restore
-from bucketlake.write.rollback import latest_time
-from bucketlake.write.writable import check_writable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,10 @@ a dead writer leaves for the next one to take away breaks no law.
 
 from __future__ import annotations
 
+from bucketlake.index.fingerprint import writing_index
 from bucketlake.services.fsck import Kind, check_table
 from bucketlake.state import load_state
 from bucketlake.table import Table
-from bucketlake.write.fingerprint import writing_index
 
 
 def check_invariants(table: Table) -> None:

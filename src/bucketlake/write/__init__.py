@@ -1,5 +1,6 @@
 """A write: decided on the driver, done by tasks, proven and committed."""
 
+from bucketlake.commit.operation import Operation
 from bucketlake.write.adopt import adopt
 from bucketlake.write.append import (
     Append,
@@ -9,7 +10,6 @@ from bucketlake.write.append import (
     begin_append,
     complete_append,
 )
-from bucketlake.write.commit import CommitSummary, KeySum, check_proof, received_sum
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, alter, create, name_for_path, options_of
 from bucketlake.write.job import (
     ArrowRows,
@@ -20,7 +20,8 @@ from bucketlake.write.job import (
     run_delete_partitions,
     run_write,
 )
-from bucketlake.write.state import Operation, WriteState, plan_write
+from bucketlake.write.report import CommitSummary, KeySum, check_proof, received_sum
+from bucketlake.write.state import WriteState, plan_write
 from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code, tops_of
 from bucketlake.write.task import GroupWritten, write_groups
 

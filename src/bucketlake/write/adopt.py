@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.commit.locks import table_lock
 from bucketlake.config import BucketEngine, TableProperties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import (
@@ -38,6 +39,7 @@ from bucketlake.index import (
     verify,
     write_config,
 )
+from bucketlake.index.fingerprint import BUCKET_COUNT, KeyEncoding, fingerprint, key_encoding
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
@@ -45,8 +47,6 @@ from bucketlake.schema import RECORD_KEY_COLUMN
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.write.create import FORMAT_VERSION, FORMAT_VERSION_KEY
-from bucketlake.write.fingerprint import BUCKET_COUNT, KeyEncoding, fingerprint, key_encoding
-from bucketlake.write.locks import table_lock
 
 _ALL_HASHES = 1 << 31
 

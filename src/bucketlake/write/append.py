@@ -24,15 +24,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, complete
 from bucketlake.config import MergeMode, TableType
 from bucketlake.errors import UnsupportedError
 from bucketlake.state import TableState, look_at_files
 from bucketlake.storage import Store
-from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
 from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after, put_layout
-from bucketlake.write.state import Operation, WriteState, plan_write
+from bucketlake.write.report import CommitSummary, KeySum, check_proof, commit_metadata, summarize
+from bucketlake.write.state import WriteState, plan_write
 from bucketlake.write.task import GroupWritten
-from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
     BucketEngine,
     KeyGeneratorType,
@@ -39,21 +41,19 @@ from bucketlake.index import (
     list_versions,
     write_config,
 )
+from bucketlake.index.fingerprint import fingerprint, key_encoding
+from bucketlake.index.resizes import VIRTUAL_LOGS
 from bucketlake.keygen import is_certain
 from bucketlake.layout.names import TIMELINE_KEEPER
 from bucketlake.schema import RESERVED, arrow_to_avro, check_names, storable
 from bucketlake.state import load_state
 from bucketlake.storage import Store
-from bucketlake.write.fingerprint import fingerprint, key_encoding
-from bucketlake.write.locks import table_lock
-from bucketlake.write.resizes import VIRTUAL_LOGS
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
     NON_BLOCKING,
     NULL_ELEMENTS_ALLOWED,
     SCHEMA_MERGED,
 )
-from bucketlake.write.writable import check_writable
 
 __all__ = [
     "BUCKETS_DEFAULT",

@@ -19,9 +19,14 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from bucketlake.commit.conflicts import Group
+from bucketlake.commit.markers import marked_files
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError, SchemaError
 from bucketlake.index import Index
+from bucketlake.index.fingerprint import writing_index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import path_in_partition
@@ -30,14 +35,10 @@ from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
 from bucketlake.timeline import CommitMetadata
-from bucketlake.write.commit import CommitSummary, KeySum, check_proof, commit_metadata, summarize
-from bucketlake.write.conflicts import Group
-from bucketlake.write.fingerprint import writing_index
-from bucketlake.write.markers import marked_files
+from bucketlake.write.report import CommitSummary, KeySum, check_proof, commit_metadata, summarize
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
     SCHEMA_MERGED,
-    Operation,
     WriteState,
     is_non_blocking,
     is_set,
@@ -46,7 +47,6 @@ from bucketlake.write.state import (
 )
 from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code, tops_of
 from bucketlake.write.task import GroupWritten, write_groups
-from bucketlake.write.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
 
 ATTEMPTS = 6
 """How often a write is run if others keep being faster."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from bucketlake.commit.transaction import refuse_live_writers
 from bucketlake.config import update_properties
 from bucketlake.errors import CorruptTableError
 from bucketlake.layout.names import (
@@ -22,7 +23,6 @@ from bucketlake.layout.names import (
 )
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import FileStat, Store, in_parallel
-from bucketlake.write.transaction import refuse_live_writers
 
 _PARTITIONS = "hoodie.table.metadata.partitions"
 _PARTITIONS_INFLIGHT = "hoodie.table.metadata.partitions.inflight"

@@ -10,13 +10,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import pyarrow as pa
 
+from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import Index, PartitionBuckets, resolve_counts
+from bucketlake.index.resizes import VIRTUAL_LOGS, Offspring, offspring_of
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, FileSlice, file_groups_of, slices_of
 from bucketlake.logfile import LogFormat
@@ -24,8 +25,6 @@ from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
 from bucketlake.state import TableState, view_for
 from bucketlake.storage import Store
-from bucketlake.timeline import Action
-from bucketlake.write.resizes import VIRTUAL_LOGS, Offspring, offspring_of
 
 NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
 """A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
@@ -45,34 +44,6 @@ Every writer knows the id of a bucket's file group beforehand, and the first one
 TASKS_PER_CORE = 2
 TASK_BYTES = 256 << 20
 """A task rewrites about this much of the table at most."""
-
-
-class Operation(StrEnum):
-    """What a write does, in the words a commit keeps."""
-
-    UPSERT = "UPSERT"
-    BULK_INSERT = "BULK_INSERT"
-    DELETE = "DELETE"
-    INSERT_OVERWRITE = "INSERT_OVERWRITE"
-    INSERT_OVERWRITE_TABLE = "INSERT_OVERWRITE_TABLE"
-    DELETE_PARTITION = "DELETE_PARTITION"
-
-    @property
-    def replaces(self) -> bool:
-        """Whether file groups that are there give way, instead of being written on."""
-        return self in _REPLACING
-
-
-_REPLACING = frozenset(
-    {Operation.INSERT_OVERWRITE, Operation.INSERT_OVERWRITE_TABLE, Operation.DELETE_PARTITION}
-)
-
-
-def action_of(operation: Operation, table_type: TableType) -> Action:
-    """Return the action that `operation` is on the timeline."""
-    if operation.replaces:
-        return Action.REPLACE_COMMIT
-    return Action.COMMIT if table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

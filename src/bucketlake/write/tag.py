@@ -23,10 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import META_COLUMNS, key_hashes
-from bucketlake.write.state import Operation, WriteState
+from bucketlake.write.state import WriteState
 
 GROUP_BITS = 48
 PASSED_OVER = -1

@@ -28,7 +28,9 @@ import pyarrow.compute as pc
 
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
 from bucketlake.basefile.footer import NO_ROWS
+from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError, CorruptTableError
+from bucketlake.index.resizes import Offspring
 from bucketlake.layout import FileSlice
 from bucketlake.layout.names import (
     WRITE_TOKEN,
@@ -66,8 +68,7 @@ from bucketlake.schema import (
     with_constants,
 )
 from bucketlake.storage import Spill
-from bucketlake.write.resizes import Offspring
-from bucketlake.write.state import Operation, WriteState
+from bucketlake.write.state import WriteState
 from bucketlake.write.tag import GROUP_BITS, Group, Piece, group_hash, nested_column
 
 _LARGE_BYTES = 1 << 20

@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.heartbeat import start_heartbeat
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import abort, begin
 from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
 from bucketlake.services import (
     CleanPlan,
@@ -32,9 +35,6 @@ from bucketlake.timeline import (
     read_cleaner_plan,
     write_requested,
 )
-from bucketlake.write.heartbeat import start_heartbeat
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import abort, begin
 from stand_ins.orders_table import orders, rows_of, written_table
 
 _numbers = itertools.count()

@@ -13,6 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.claims import Claim, Outcome, list_claims, take
+from bucketlake.commit.heartbeat import start_heartbeat
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.transaction import _refuse_movers as refuse_movers
 from bucketlake.errors import (
     CommitConflictError,
     ConcurrentWriteError,
@@ -67,10 +71,6 @@ from bucketlake.timeline import (
     read_requested_replace,
 )
 from bucketlake.write import ArrowRows, Operation, run_write
-from bucketlake.write.claims import Claim, Outcome, list_claims, take
-from bucketlake.write.heartbeat import start_heartbeat
-from bucketlake.write.recovery import recover
-from bucketlake.write.transaction import _refuse_movers as refuse_movers
 from stand_ins.orders_table import orders, orders_table, rows_of, written_table
 from stand_ins.timelines import state_of
 from stand_ins.transactions import clock

@@ -11,6 +11,10 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit import rollback
+from bucketlake.commit.claims import Claim, Outcome, list_claims, packed, take
+from bucketlake.commit.heartbeat import start_heartbeat
+from bucketlake.commit.recovery import recover
 from bucketlake.errors import (
     CommitConflictError,
     ConcurrentWriteError,
@@ -36,10 +40,6 @@ from bucketlake.state import files_of, load_state
 from bucketlake.storage import FileStat
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Action, load_timeline, read_commit_metadata, read_compaction_plan
-from bucketlake.write import rollback
-from bucketlake.write.claims import Claim, Outcome, list_claims, packed, take
-from bucketlake.write.heartbeat import start_heartbeat
-from bucketlake.write.recovery import recover
 from stand_ins.orders_table import orders, orders_table, rows_of, written_table
 from stand_ins.timelines import state_of
 from stand_ins.transactions import clock

@@ -20,7 +20,7 @@ from bucketlake.state import files_of, load_state
 from bucketlake.storage import LocalStore
 from bucketlake.timeline import Action, encode_commit_metadata, read_commit_metadata
 from bucketlake.write import ArrowRows, Operation, run_write
-from bucketlake.write.commit import PROOF_KEY
+from bucketlake.write.report import PROOF_KEY
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.string())])
 

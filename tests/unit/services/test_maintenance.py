@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from bucketlake import CompactionTrigger, Maintenance, Retention, Table
+from bucketlake.commit.heartbeat import start_heartbeat
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import begin
 from bucketlake.errors import ConfigError, CorruptTableError, InstantError, NotATableError
 from bucketlake.services import (
     Due,
@@ -25,9 +28,6 @@ from bucketlake.services import (
 from bucketlake.services.tasks import here, share_out, size_of
 from bucketlake.state import files_of, load_state
 from bucketlake.timeline import Action, encode_cleaner_plan, write_requested
-from bucketlake.write.heartbeat import start_heartbeat
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import begin
 from stand_ins.orders_table import orders, orders_table, rows_of, written_table
 from stand_ins.transactions import clock
 

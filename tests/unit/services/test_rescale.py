@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.recovery import recover
 from bucketlake.errors import (
     CommitConflictError,
     ConcurrentWriteError,
@@ -27,7 +28,6 @@ from bucketlake.state import files_of, load_state
 from bucketlake.storage import LocalStore
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
-from bucketlake.write.recovery import recover
 from stand_ins.transactions import clock
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import ResizeTrigger, Table, create_table
+from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError
 from bucketlake.index import ConsistentBuckets, list_rings, resolve_index
@@ -40,7 +41,6 @@ from bucketlake.storage import LocalStore
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Action
 from bucketlake.write import ArrowRows, Operation, run_write
-from bucketlake.write.recovery import recover
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.heartbeat import list_heartbeats, start_heartbeat
+from bucketlake.commit.recovery import RESCALE_KEPT_MS, pending_rescales, recover
 from bucketlake.config import TimelineTimezone
 from bucketlake.errors import (
     CommitConflictError,
@@ -43,8 +45,6 @@ from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Clock, State
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write.heartbeat import list_heartbeats, start_heartbeat
-from bucketlake.write.recovery import RESCALE_KEPT_MS, pending_rescales, recover
 from stand_ins.aging import age
 from stand_ins.transactions import clock
 

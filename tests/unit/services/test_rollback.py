@@ -8,6 +8,10 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.operation import Operation as Op
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.rollback import Target, announce_rollback
+from bucketlake.commit.transaction import begin
 from bucketlake.config import load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError, UnsupportedError
 from bucketlake.layout.names import heartbeat_path
@@ -35,10 +39,6 @@ from bucketlake.timeline import (
     write_requested,
 )
 from bucketlake.write import ArrowRows, Operation, run_write
-from bucketlake.write.recovery import recover
-from bucketlake.write.rollback import Target, announce_rollback
-from bucketlake.write.state import Operation as Op
-from bucketlake.write.transaction import begin
 from stand_ins.transactions import clock, new_table, table_with_rows, write, write_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.string())])

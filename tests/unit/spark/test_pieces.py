@@ -11,6 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.index.fingerprint import writing_index
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import key_hashes
 from bucketlake.spark.pieces import (
@@ -27,7 +28,6 @@ from bucketlake.spark.pieces import (
 from bucketlake.state import load_state
 from bucketlake.storage import Handover, MemoryStore
 from bucketlake.write import GROUP_BITS, Operation, TableSpec, WriteState, create, plan_write
-from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.tag import tag
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("note", pa.string())])

@@ -14,11 +14,11 @@ import pytest
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError
 from bucketlake.index import SimpleBuckets
+from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
 from bucketlake.timeline import encode_commit_metadata, load_timeline, read_commit_metadata
 from bucketlake.write.adopt import adopt, plan_adopt
-from bucketlake.write.fingerprint import is_adopted, writing_index
 
 Golden = Callable[[str], Path]
 

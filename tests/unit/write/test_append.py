@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.heartbeat import Heartbeat, start_heartbeat, stop_heartbeat
 from bucketlake.config import TableType
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError, UnsupportedError
 from bucketlake.layout.names import HEARTBEAT_FOLDER, heartbeat_path
@@ -27,7 +28,6 @@ from bucketlake.write import (
     complete_append,
     create,
 )
-from bucketlake.write.heartbeat import Heartbeat, start_heartbeat, stop_heartbeat
 from judges.files import listing
 from judges.hudi_rs import read_incremental, read_snapshot
 

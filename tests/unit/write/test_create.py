@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import KeyGeneratorType, MergeMode, TableType, load_properties, table_checksum
 from bucketlake.errors import (
     ConfigError,
@@ -19,13 +20,12 @@ from bucketlake.errors import (
     UnsupportedError,
 )
 from bucketlake.index import PartitionBuckets, SimpleBuckets
+from bucketlake.index.fingerprint import KEY_ENCODING, fingerprint, is_adopted, key_encoding, writing_index
 from bucketlake.schema import avro_to_arrow
 from bucketlake.state import load_state, table_schema
 from bucketlake.storage import LocalStore, MemoryStore
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.write.create import BUCKETS_MAX, TableSpec, create, key_generator_of, properties_of
-from bucketlake.write.fingerprint import KEY_ENCODING, fingerprint, is_adopted, key_encoding, writing_index
-from bucketlake.write.writable import check_writable
 
 Golden = Callable[[str], Path]
 

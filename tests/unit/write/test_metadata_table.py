@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import begin
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import ConcurrentWriteError, CorruptTableError
 from bucketlake.layout.names import INDEX_DEFINITIONS_PATH, METADATA_TABLE_FOLDER
@@ -20,9 +23,6 @@ from bucketlake.write.metadata_table import (
     plan_drop_metadata_table,
     run_drop_metadata_table,
 )
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import begin
-from bucketlake.write.writable import check_writable
 from judges.rows import assert_same_rows
 from stand_ins.transactions import new_table
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.transaction import abort, begin, complete
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -21,6 +22,7 @@ from bucketlake.errors import (
     UnsupportedError,
 )
 from bucketlake.index import INITIAL_INSTANT, HashingConfig, PartitionBuckets, write_config
+from bucketlake.index.fingerprint import RULE_TYPE_KEY, writing_index
 from bucketlake.layout.names import hashing_config_path
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore, MemoryStore, Store
@@ -29,9 +31,7 @@ from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write import ArrowRows, Operation, TableSpec, WriteOptions, create, run_write
 from bucketlake.write.append import append_rows, begin_append, complete_append
-from bucketlake.write.fingerprint import RULE_TYPE_KEY, writing_index
 from bucketlake.write.state import plan_write
-from bucketlake.write.transaction import abort, begin, complete
 from stand_ins.orders_table import SCHEMA, orders
 from stand_ins.transactions import clock
 

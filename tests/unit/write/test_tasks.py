@@ -11,6 +11,7 @@ import pytest
 
 from bucketlake import Table, create_table
 from bucketlake.errors import ConfigError, CorruptTableError, ProofError
+from bucketlake.index.fingerprint import writing_index
 from bucketlake.layout.names import marker_path, new_file_id
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import key_hash_sum
@@ -29,7 +30,6 @@ from bucketlake.write import (
     write_groups,
 )
 from bucketlake.write.create import TableSpec, create
-from bucketlake.write.fingerprint import writing_index
 from bucketlake.write.state import place_groups
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit import clock_skew
+from bucketlake.commit.clock_skew import SKEW_MAX_MS, check_clock
 from bucketlake.errors import ClockSkewError
 from bucketlake.storage import LocalStore, MemoryStore
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write import clock_skew
-from bucketlake.write.clock_skew import SKEW_MAX_MS, check_clock
 
 ROWS = pa.table({"id": ["a"], "v": [1]})
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from bucketlake.commit.operation import Operation
 from bucketlake.errors import ProofError
 from bucketlake.layout.names import split_path
 from bucketlake.schema import arrow_to_avro
 from bucketlake.timeline import SCHEMA_KEY, CommitMetadata, WriteStat
-from bucketlake.write.state import Operation
 from bucketlake.write.task import GroupWritten
 
 PROOF_KEY = "bucketlake.proof"

@@ -6,10 +6,10 @@ import pytest
 
 from bucketlake import Table
 from bucketlake.index import ConfigVersions, current_version, declare_rules, list_versions
+from bucketlake.index.rule_versions import VersionsPlan, plan_versions
 from bucketlake.layout.names import hashing_config_path
 from bucketlake.services import Retention, archive_table, clean_table
 from bucketlake.services.rescale import rescale_table
-from bucketlake.services.rule_versions import VersionsPlan, plan_versions
 from bucketlake.state import load_state
 from bucketlake.testing.invariants import check_invariants
 from stand_ins.orders_table import orders, orders_table, rows_of

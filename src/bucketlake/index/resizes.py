@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from bucketlake.config import TableType
 from bucketlake.errors import ConcurrentWriteError
-from bucketlake.index import Index, after_resize, decode_children
+from bucketlake.index.consistent import decode_children
+from bucketlake.index.index import Index, after_resize
 from bucketlake.layout import FileGroupId, TimelineView, list_files
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (

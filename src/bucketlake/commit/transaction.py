@@ -18,9 +18,35 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
+from bucketlake.commit.claims import Claim, Claims, Outcome, forget_old, list_claims, take
+from bucketlake.commit.clock_skew import check_clock
+from bucketlake.commit.commit_lock import commit_lock
+from bucketlake.commit.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
+from bucketlake.commit.heartbeat import (
+    Heartbeat,
+    is_alive,
+    list_heartbeats,
+    start_heartbeat,
+    stop_heartbeat,
+)
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.markers import delete_data_files, delete_markers, marked_files
+from bucketlake.commit.operation import Operation, action_of
+from bucketlake.commit.recovery import (
+    TRANSACTIONS,
+    completed_time,
+    latest_time,
+    publish_claimed,
+    recover,
+    settle,
+)
+from bucketlake.commit.rollback import plan_of
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import MergeMode, TableProperties, TableType, keep_copy, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
 from bucketlake.index import NO_RULES, VersionedRules, current_version, forget_layout, load_rules
+from bucketlake.index.recorded_counts import forget_counts, record_counts
+from bucketlake.index.resizes import find_unknown_resize, pending_resizes
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.state import TableState, load_state
@@ -46,32 +72,6 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
-from bucketlake.write.claims import Claim, Claims, Outcome, forget_old, list_claims, take
-from bucketlake.write.clock_skew import check_clock
-from bucketlake.write.commit_lock import commit_lock
-from bucketlake.write.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
-from bucketlake.write.heartbeat import (
-    Heartbeat,
-    is_alive,
-    list_heartbeats,
-    start_heartbeat,
-    stop_heartbeat,
-)
-from bucketlake.write.locks import table_lock
-from bucketlake.write.markers import delete_data_files, delete_markers, marked_files
-from bucketlake.write.recorded_counts import forget_counts, record_counts
-from bucketlake.write.recovery import (
-    TRANSACTIONS,
-    completed_time,
-    latest_time,
-    publish_claimed,
-    recover,
-    settle,
-)
-from bucketlake.write.resizes import find_unknown_resize, pending_resizes
-from bucketlake.write.rollback import plan_of
-from bucketlake.write.state import Operation, action_of
-from bucketlake.write.writable import check_writable
 
 __all__ = [
     "Heartbeat",

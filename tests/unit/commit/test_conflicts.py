@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
 from bucketlake.services.compaction import compact_table
 from bucketlake.testing.invariants import check_invariants
@@ -23,7 +24,6 @@ from bucketlake.write import (
     begin_append,
     complete_append,
 )
-from bucketlake.write.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
 from bucketlake.write.job import run_write
 from bucketlake.write.state import WriteState
 from bucketlake.write.task import GroupWritten

@@ -18,6 +18,30 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from bucketlake.commit.claims import Outcome, list_claims
+from bucketlake.commit.heartbeat import is_alive, list_heartbeats, stop_heartbeat
+from bucketlake.commit.markers import (
+    KEPT_MS,
+    delete_data_files,
+    delete_markers,
+    marked_files,
+    marked_instants,
+)
+from bucketlake.commit.restore import run_planned_restore
+from bucketlake.commit.rollback import (
+    PLANNED,
+    RolledBack,
+    Target,
+    built_on,
+    completed_time,
+    is_settled,
+    latest_time,
+    plan_of,
+    publish_claimed,
+    roll_back,
+    roll_back_run,
+    settle,
+)
 from bucketlake.config import TableProperties
 from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
 from bucketlake.storage import Store, left_handovers, remove_handover
@@ -32,24 +56,6 @@ from bucketlake.timeline import (
     process_clock,
     read_requested_replace,
     requested_path,
-)
-from bucketlake.write.claims import Outcome, list_claims
-from bucketlake.write.heartbeat import is_alive, list_heartbeats, stop_heartbeat
-from bucketlake.write.markers import KEPT_MS, delete_data_files, delete_markers, marked_files, marked_instants
-from bucketlake.write.restore import run_planned_restore
-from bucketlake.write.rollback import (
-    PLANNED,
-    RolledBack,
-    Target,
-    built_on,
-    completed_time,
-    is_settled,
-    latest_time,
-    plan_of,
-    publish_claimed,
-    roll_back,
-    roll_back_run,
-    settle,
 )
 
 __all__ = [

@@ -22,8 +22,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from bucketlake.commit.claims import Claim, Claims, Outcome, list_claims, take, unpacked
+from bucketlake.commit.heartbeat import stop_heartbeat
+from bucketlake.commit.markers import delete_data_files, delete_markers, files_of_instant, marked_files
 from bucketlake.config import TableProperties
 from bucketlake.index import forget_layout
+from bucketlake.index.resizes import bring_back, shadow_logs
 from bucketlake.layout import list_table
 from bucketlake.layout.names import path_in_partition, split_path
 from bucketlake.state import load_state
@@ -53,10 +57,6 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
-from bucketlake.write.claims import Claim, Claims, Outcome, list_claims, take, unpacked
-from bucketlake.write.heartbeat import stop_heartbeat
-from bucketlake.write.markers import delete_data_files, delete_markers, files_of_instant, marked_files
-from bucketlake.write.resizes import bring_back, shadow_logs
 
 PLANNED = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 """Pending instants of these have a plan that anybody can run, and run again."""

@@ -9,11 +9,11 @@ from threading import Event
 
 import pytest
 
+from bucketlake.commit.locks import DISK_LOCK_PATH, OBJECT_LOCK_PATH, VALID_MS, table_lock
 from bucketlake.errors import ConflictError
 from bucketlake.storage import LocalStore, MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.timeline.clock import system_ms
-from bucketlake.write.locks import DISK_LOCK_PATH, OBJECT_LOCK_PATH, VALID_MS, table_lock
 
 
 class Bucket(MemoryStore):

@@ -7,6 +7,11 @@ from threading import Thread
 
 import pytest
 
+from bucketlake.commit import commit_lock
+from bucketlake.commit.heartbeat import start_heartbeat
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.transaction import Transaction, begin, complete
 from bucketlake.config import load_properties
 from bucketlake.layout.names import heartbeat_path
 from bucketlake.storage import Store
@@ -19,11 +24,6 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
-from bucketlake.write import commit_lock
-from bucketlake.write.heartbeat import start_heartbeat
-from bucketlake.write.locks import table_lock
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import Transaction, begin, complete
 from stand_ins.transactions import clock, new_table
 
 pytestmark = pytest.mark.shows("X2")

@@ -15,14 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bucketlake.config import TableProperties
-from bucketlake.errors import CommitConflictError, ConcurrentWriteError
-from bucketlake.state import TableState
-from bucketlake.storage import Store
-from bucketlake.timeline import Action, Clock, Timeline, publish, write_inflight, write_requested
-from bucketlake.write.claims import Claim, Claims, Outcome, forget_old, list_claims, packed, take
-from bucketlake.write.commit_lock import commit_lock
-from bucketlake.write.heartbeat import (
+from bucketlake.commit.claims import Claim, Claims, Outcome, forget_old, list_claims, packed, take
+from bucketlake.commit.commit_lock import commit_lock
+from bucketlake.commit.heartbeat import (
     Heartbeat,
     beat,
     is_alive,
@@ -30,8 +25,13 @@ from bucketlake.write.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
-from bucketlake.write.markers import delete_markers
-from bucketlake.write.recovery import latest_time, settle
+from bucketlake.commit.markers import delete_markers
+from bucketlake.commit.recovery import latest_time, settle
+from bucketlake.config import TableProperties
+from bucketlake.errors import CommitConflictError, ConcurrentWriteError
+from bucketlake.state import TableState
+from bucketlake.storage import Store
+from bucketlake.timeline import Action, Clock, Timeline, publish, write_inflight, write_requested
 
 _log = logging.getLogger("bucketlake.services")
 

@@ -8,15 +8,10 @@ from contextlib import suppress
 import pytest
 
 from bucketlake import create_table
+from bucketlake.commit.transaction import abort, begin
 from bucketlake.errors import CorruptTableError, LayoutMismatchError
 from bucketlake.index import INITIAL_INSTANT, Rules, VersionedRules, parse_rules
-from bucketlake.layout.names import RECORDED_COUNTS_FOLDER, hashing_config_path, recorded_counts_path
-from bucketlake.state import load_state
-from bucketlake.table import Table
-from bucketlake.testing.faulty_store import FaultyStore, InjectedError
-from bucketlake.timeline import Action, Instant, State, Timeline
-from bucketlake.write import ArrowRows, Operation, run_write
-from bucketlake.write.recorded_counts import (
+from bucketlake.index.recorded_counts import (
     RECORDS_KEPT,
     RecordedCount,
     choose_record,
@@ -25,7 +20,12 @@ from bucketlake.write.recorded_counts import (
     load_counts,
     plan_counts,
 )
-from bucketlake.write.transaction import abort, begin
+from bucketlake.layout.names import RECORDED_COUNTS_FOLDER, hashing_config_path, recorded_counts_path
+from bucketlake.state import load_state
+from bucketlake.table import Table
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
+from bucketlake.timeline import Action, Instant, State, Timeline
+from bucketlake.write import ArrowRows, Operation, run_write
 from stand_ins.orders_table import SCHEMA, orders
 from stand_ins.transactions import clock, write_file
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep
 
+from bucketlake.commit.heartbeat import living_strangers
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.recovery import TRANSACTIONS
 from bucketlake.config import TableProperties
 from bucketlake.storage import Store
 from bucketlake.timeline import Clock, State, load_timeline
-from bucketlake.write.heartbeat import living_strangers
-from bucketlake.write.locks import table_lock
-from bucketlake.write.recovery import TRANSACTIONS
 
 LOOKS_WITHIN_SECONDS = 20.0
 """Hudi looks right after it has requested; but it goes inflight only when it has read all that it is to write."""

@@ -22,7 +22,7 @@ from typing import Any
 import fastavro
 
 from bucketlake.errors import CorruptTableError, LayoutMismatchError
-from bucketlake.index import VersionedRules
+from bucketlake.index.partition import VersionedRules
 from bucketlake.layout.names import (
     RECORDED_COUNTS_FOLDER,
     parse_hashing_name,

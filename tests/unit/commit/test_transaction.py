@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.claims import CLAIMS_KEPT, Claim, Outcome, forget_old, list_claims, take
+from bucketlake.commit.heartbeat import DEAD_AFTER_MS, Heartbeat, beat
+from bucketlake.commit.operation import Operation
+from bucketlake.commit.recovery import Recovery, recover
+from bucketlake.commit.transaction import Transaction, abort, begin, complete, refuse_live_writers
 from bucketlake.config import TimelineTimezone, load_properties, update_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, CorruptTableError, UnsupportedError
 from bucketlake.layout.names import (
@@ -37,11 +42,6 @@ from bucketlake.timeline import (
 )
 from bucketlake.timeline.clock import system_ms
 from bucketlake.timeline.metadata import with_checksum
-from bucketlake.write.claims import CLAIMS_KEPT, Claim, Outcome, forget_old, list_claims, take
-from bucketlake.write.heartbeat import DEAD_AFTER_MS, Heartbeat, beat
-from bucketlake.write.recovery import Recovery, recover
-from bucketlake.write.state import Operation
-from bucketlake.write.transaction import Transaction, abort, begin, complete, refuse_live_writers
 from judges.rows import assert_same_rows, json_rows, load_json_rows
 from stand_ins.transactions import clock, new_table, table_with_rows, write, write_file
 

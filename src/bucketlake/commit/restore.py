@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import logging
 
+from bucketlake.commit.claims import list_claims
+from bucketlake.commit.markers import files_of_instant
+from bucketlake.commit.rollback import Target, latest_time, plan_of, roll_back
 from bucketlake.config import TableProperties
 from bucketlake.layout import list_table
 from bucketlake.storage import Store
@@ -28,9 +31,6 @@ from bucketlake.timeline import (
     read_rollback_metadata,
     write_inflight,
 )
-from bucketlake.write.claims import list_claims
-from bucketlake.write.markers import files_of_instant
-from bucketlake.write.rollback import Target, latest_time, plan_of, roll_back
 
 _log = logging.getLogger("bucketlake.write")
 

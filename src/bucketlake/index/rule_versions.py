@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
-from bucketlake.index import ConfigVersions, list_versions
+from bucketlake.index.partition import ConfigVersions, list_versions
 from bucketlake.layout.names import HASHING_CONFIG_ARCHIVE_FOLDER, split_path
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Timeline, load_timeline

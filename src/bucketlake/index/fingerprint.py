@@ -29,14 +29,9 @@ from enum import StrEnum
 
 from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
-from bucketlake.index import (
-    Index,
-    NoIndex,
-    PartitionBuckets,
-    list_versions,
-    resolve_index,
-    says_the_same,
-)
+from bucketlake.index.index import Index, NoIndex, PartitionBuckets
+from bucketlake.index.partition import list_versions
+from bucketlake.index.resolve import resolve_index, says_the_same
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout.names import HASHING_CONFIG_FOLDER
 from bucketlake.state import TableState
