@@ -22,6 +22,7 @@ from bucketlake.layout import (
     TimelineView,
     all_slices_of,
     history_needed,
+    list_partitions,
     list_table,
     stated_files,
 )
@@ -81,18 +82,27 @@ def load_state(store: Store) -> TableState:
 
 
 def list_folders(state: TableState) -> Listed:
-    """List the data files that lie in the table's folders, whatever commits tell of them."""
+    """List the data files that lie in the table's folders, whatever commits tell of them.
+
+    For who looks for what others have left: a rollback, a restore, an archive, a check.
+    """
     return list_table(state.store, is_partitioned=bool(state.properties.partition_fields))
 
 
-def look_at_files(state: TableState) -> Listed:
-    """List the data files of every partition, and of those that are gone although commits tell of rows in them."""
-    listed = list_folders(state)
+def look_at_files(state: TableState, partitions: Collection[str] | None = None) -> Listed:
+    """List the data files of all partitions, or of those named, for reads and for planning writes.
+
+    Partitions are among them that are gone although commits tell of rows in them.
+    """
+    if partitions is None or not state.properties.partition_fields:
+        listed = list_folders(state)
+    else:
+        listed = list_partitions(state.store, partitions)
     gone = {
         (partition, file.file_id)
         for commit in _stated(state)
         for partition, files in commit.files.items()
-        if partition not in listed.files
+        if partition not in listed.files and (partitions is None or partition in partitions)
         for file in files
     }
     gone -= state.view.replaced.keys()
@@ -101,21 +111,21 @@ def look_at_files(state: TableState) -> Listed:
     return Listed(dict(sorted(files.items())), listed.unmarked)
 
 
-def files_of(state: TableState) -> dict[str, tuple[DataFile, ...]]:
-    """List the data files of every partition."""
-    return look_at_files(state).files
+def files_of(state: TableState, partitions: Collection[str] | None = None) -> dict[str, tuple[DataFile, ...]]:
+    """List the data files of all partitions, or of those named, for reads and for planning writes."""
+    return look_at_files(state, partitions).files
 
 
 def view_of(
     properties: TableProperties,
     timeline: Timeline,
-    replacements: Mapping[str, CommitMetadata],
+    replacements: Mapping[str, Mapping[str, tuple[str, ...]]],
     compactions: Mapping[str, CompactionPlan],
 ) -> TimelineView:
-    """Say what a timeline means for files; the bodies are keyed by requested time."""
+    """Say what a timeline means for files; what was replaced, and the plans, are keyed by requested time."""
     replaced: dict[FileGroupId, str] = {}
-    for requested, metadata in sorted(replacements.items()):
-        for partition, file_ids in metadata.replaced.items():
+    for requested, groups in sorted(replacements.items()):
+        for partition, file_ids in groups.items():
             for file_id in file_ids:
                 # A group replaced twice (by writers that raced) is gone since the first time.
                 replaced.setdefault((partition, file_id), requested)
@@ -287,7 +297,7 @@ def _stated_by(instant: Instant, store: Store) -> StatedFiles | None:
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
     replacements = timeline.completed(Action.REPLACE_COMMIT)
     compactions = timeline.pending(Action.COMPACTION)
-    commits = in_parallel(lambda instant: read_commit_metadata(store, instant), replacements, store)
+    commits = in_parallel(lambda instant: _replaced_by(instant, store), replacements, store)
     plans = in_parallel(lambda instant: read_compaction_plan(store, instant), compactions, store)
     return view_of(
         properties,
@@ -295,6 +305,19 @@ def _load_view(store: Store, properties: TableProperties, timeline: Timeline) ->
         {i.requested: body for i, body in zip(replacements, commits, strict=True)},
         {i.requested: body for i, body in zip(compactions, plans, strict=True)},
     )
+
+
+_REPLACED: Kept[Mapping[str, tuple[str, ...]]] = Kept(16 << 20)
+
+
+def _replaced_by(instant: Instant, store: Store) -> Mapping[str, tuple[str, ...]]:
+    """Return the file groups that a replacecommit has hidden, by partition. Each is read once by a process."""
+    file = FileStat(instant.path, 0, 0, instant.version)
+    known = _REPLACED.get(store, file)
+    if known is None:
+        known = read_commit_metadata(store, instant).replaced
+        _REPLACED.put(store, file, known, 100 * sum(map(len, known.values())) + 1_000)
+    return known
 
 
 def _holes_end(timeline: Timeline) -> str | None:

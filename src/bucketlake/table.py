@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bucketlake import given, inspection, services
 from bucketlake import spark as on_spark
-from bucketlake.commit.recovery import RolledBack
+from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
 from bucketlake.errors import ConfigError, DamagedFileError

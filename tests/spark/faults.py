@@ -192,6 +192,10 @@ class FaultyRows:
     def cores(self) -> int:
         return self.inner.cores
 
+    @property
+    def are_at_hand(self) -> bool:
+        return self.inner.are_at_hand
+
     def distinct(self, columns: Any) -> pa.Table:
         return self.inner.distinct(columns)
 

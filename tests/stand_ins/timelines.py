@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from bucketlake.config import TableProperties
 from bucketlake.state import TableState, view_of
 from bucketlake.storage import FileStat, MemoryStore
-from bucketlake.timeline import CommitMetadata, CompactionOperation, CompactionPlan, timeline_of
+from bucketlake.timeline import CompactionOperation, CompactionPlan, timeline_of
 
 WORDS = {
     "hoodie.table.name": "orders",
@@ -35,12 +35,8 @@ def state_of(
     properties = TableProperties.parse(WORDS, path="hoodie.properties")
     files = [FileStat(f"{properties.timeline_folder}/{name}", 1, 0, "") for name in names]
     timeline = timeline_of(files, layout=2)
-    commits = {
-        instant: CommitMetadata(
-            operation="INSERT_OVERWRITE",
-            write_stats=(),
-            replaced={partition: tuple(ids) for partition, ids in by_partition.items()},
-        )
+    gone = {
+        instant: {partition: tuple(ids) for partition, ids in by_partition.items()}
         for instant, by_partition in (replaced or {}).items()
     }
     plans = {
@@ -54,4 +50,9 @@ def state_of(
         )
         for instant, groups in (compactions or {}).items()
     }
-    return TableState(MemoryStore(), properties, timeline, view_of(properties, timeline, commits, plans))
+    return TableState(
+        MemoryStore(),
+        properties,
+        timeline,
+        view_of(properties, timeline, gone, plans),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from bucketlake.commit.operation import Operation
-from bucketlake.commit.transaction import Transaction, abort, begin, complete
+from bucketlake.commit.transaction import Transaction, abort, begin, commit
 from bucketlake.config import TimelineTimezone, create_properties
 from bucketlake.layout.names import (
     WRITE_TOKEN,
@@ -91,7 +91,7 @@ def write(store: Store, partitions: list[str], operation: Operation, *, fails: b
             old = files_of(state)
             replaced = {p: tuple(file.file_id for file in old.get(p, ())) for p in partitions}
         metadata = CommitMetadata(operation=operation, write_stats=stats, replaced=replaced)
-        return complete(transaction, metadata, clock=clock())
+        return commit(transaction, metadata, clock=clock())
     except BaseException:
         abort(transaction)
         raise

@@ -31,7 +31,7 @@ from enum import StrEnum
 from bucketlake.errors import CorruptTableError
 from bucketlake.layout.names import CLAIM_FOLDER, claim_path, parse_claim_number, split_path
 from bucketlake.storage import Store
-from bucketlake.timeline import Action
+from bucketlake.timeline import Action, Timeline
 
 CLAIMS_KEPT = 64
 
@@ -56,6 +56,8 @@ class Claim:
     """The requested time of that rollback."""
     plan: str | None = None
     """What a plan's requested file says, as text: see `packed`."""
+    keeps_plan: bool = False
+    """Of a rollback: it takes back what was run of a plan, which may be run again then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,12 @@ def forget_old(store: Store, claim: Claim) -> None:
             store.delete(claim_path(number))
 
 
+def latest_time(timeline: Timeline, claims: Claims) -> str:
+    """Return the latest time that anybody has used: every new one must be later."""
+    times = [time for i in timeline.instants for time in (i.requested, i.completed) if time is not None]
+    return max([*times, claims.newest.completed if claims.newest else ""])
+
+
 def _numbers(store: Store) -> tuple[int, ...]:
     found = (parse_claim_number(split_path(file.path)[1]) for file in store.list(CLAIM_FOLDER).files)
     return tuple(sorted(number for number in found if number is not None))
@@ -151,6 +159,10 @@ def _read_claim(store: Store, number: int) -> Claim | None:
             completed=str(body["completed"]),
             rollback=body["rollback"],
             plan=body.get("plan"),
+            # Claims of old do not say it, and the only plans they took back whole were resizes'.
+            keeps_plan=bool(
+                body.get("keeps_plan", Action(body["action"]) in (Action.COMPACTION, Action.LOG_COMPACTION))
+            ),
         )
     except FileNotFoundError:
         return None

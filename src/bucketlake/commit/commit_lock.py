@@ -16,7 +16,7 @@ from time import monotonic, sleep
 
 from bucketlake.commit.heartbeat import living_strangers
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.recovery import TRANSACTIONS
+from bucketlake.commit.operation import TRANSACTIONS
 from bucketlake.config import TableProperties
 from bucketlake.storage import Store
 from bucketlake.timeline import Clock, State, load_timeline

@@ -1,11 +1,12 @@
-"""How a service's instant begins, is kept alive, and is completed: as a write's, by a claim.
+"""How an instant is scheduled, kept alive and completed: a write's and a service's alike.
 
     schedule    a claim; T.<action>.requested, with the plan
-    alive       .hoodie/.heartbeat/T while it runs; a second process that comes along is refused
-    complete    the body into T.<action>.inflight; a claim; T_C.<action>; markers and heartbeat away
+    alive       .hoodie/.heartbeat/T while a service runs; a second process that comes along is refused
+    complete    what the engine keeps; the body into T.<action>.inflight; a claim; T_C.<action>
+    tidy        markers and heartbeat away
 
-Cut off before its claim, a service is run again by whoever calls it next; cut off after it, it is published by the
-next comer of any kind.
+Cut off before its claim, a write is rolled back by the next and a service run again by whoever calls it next; cut off
+after it, it is published by the next comer of any kind.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
-from bucketlake.commit.claims import Claim, Claims, Outcome, forget_old, list_claims, packed, take
+from bucketlake.commit.claims import Claim, Claims, Outcome, forget_old, latest_time, list_claims, packed
 from bucketlake.commit.commit_lock import commit_lock
 from bucketlake.commit.heartbeat import (
     Heartbeat,
@@ -25,15 +27,159 @@ from bucketlake.commit.heartbeat import (
     start_heartbeat,
     stop_heartbeat,
 )
+from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_markers
-from bucketlake.commit.recovery import latest_time, settle
+from bucketlake.commit.publishing import Decision, completed_time, decide, publish_claim
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError
-from bucketlake.state import TableState
+from bucketlake.index.keeper import Change, carry_out
+from bucketlake.index.keepers import keepers_of
+from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
-from bucketlake.timeline import Action, Clock, Timeline, publish, write_inflight, write_requested
+from bucketlake.timeline import Action, Clock, InstantName, State, Timeline, instant_path, process_clock
 
-_log = logging.getLogger("bucketlake.services")
+_log = logging.getLogger("bucketlake.commit")
+
+
+class Begun(Protocol):
+    """An instant that this process is at: a `Transaction` or a `Service`."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def properties(self) -> TableProperties: ...
+
+    @property
+    def instant(self) -> str: ...
+
+    @property
+    def action(self) -> Action: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an instant says when it is completed."""
+
+    body: bytes
+    change: Change | None = None
+    """What it changes that the engine keeps something of; None for what only rewrites, or deletes, files."""
+
+
+Say = Callable[[Claims, Timeline], Said]
+"""Makes the body of an instant, from what is there when nothing is left open; may refuse by raising."""
+
+
+def complete(begun: Begun, say: Say, *, clock: Clock | None = None) -> str:
+    """Complete an instant; return its completion time, which may be another process's.
+
+    What `say` sees of the table is all there is: nobody completes anything in between.
+    """
+    clock = clock or process_clock(begun.properties.timeline_timezone)
+    with commit_lock(begun.store, begun.properties, begun.instant, clock):
+        done = _complete(begun, say, clock)
+    completed = done.completed if isinstance(done, Claim) else done
+    tidy(begun, done if isinstance(done, Claim) else None)
+    return completed
+
+
+def _complete(begun: Begun, say: Say, clock: Clock) -> Claim | str:
+    store, properties = begun.store, begun.properties
+    already: str | None = None
+
+    def look(claims: Claims, timeline: Timeline) -> Decision | None:
+        nonlocal already
+        already = completed_time(timeline, begun.instant, begun.action)
+        if already is not None:
+            return None
+        said = say(claims, timeline)
+        if said.change is not None:
+            for keeper in keepers_of(properties):
+                carry_out(store, keeper.before_commit(store, timeline, said.change))
+        _store_body(begun, said.body)
+        return Decision(instant=begun.instant, action=begun.action, outcome=Outcome.COMMIT)
+
+    claim = decide(store, properties, clock, look)
+    if claim is None:
+        assert already is not None
+        return already
+    publish_claim(store, properties, claim)
+    return claim
+
+
+def _store_body(begun: Begun, body: bytes) -> None:
+    """Put the body into the inflight file, from where others can publish it, unless the file is gone."""
+    path = instant_path(begun.properties, InstantName(begun.instant, begun.action, State.INFLIGHT))
+    try:
+        version = begun.store.stat(path).version
+    except FileNotFoundError:
+        raise taken_for_dead(begun) from None
+    if not begun.store.replace_if(path, body, version):
+        raise taken_for_dead(begun)
+
+
+def tidy(begun: Begun, claim: Claim | None) -> None:
+    """Remove what a completed instant needs no more. It is completed, so nothing here may fail it."""
+    try:
+        delete_markers(begun.store, begun.instant)
+        stop_heartbeat(begun.store, begun.instant)
+        if claim is not None:
+            forget_old(begun.store, claim)
+    except Exception as fault:
+        _log.warning("%s is completed, but its markers may still be there: %s", begun.instant, fault)
+
+
+def taken_for_dead(begun: Begun) -> CommitConflictError:
+    return CommitConflictError(
+        f"the {begun.action} of {begun.instant} cannot commit: somebody has taken it for dead and rolled it back. "
+        f"Nothing of it is visible. Run it again; if its process slept for minutes, find out why."
+    )
+
+
+def schedule(
+    store: Store,
+    *,
+    action: Action,
+    say: Callable[[TableState, str], bytes | None],
+    clock: Clock | None = None,
+) -> str | None:
+    """Put a plan on the timeline and return its instant; None if there is nothing to plan.
+
+    `say` makes the plan of the table as it is, with nothing left open, for the instant it is given.
+    """
+    with table_lock(store):
+        state = load_state(store)
+        properties = state.properties
+        clock = clock or process_clock(properties.timeline_timezone)
+        drawn: str | None = None
+
+        def look(claims: Claims, timeline: Timeline) -> Decision | None:
+            nonlocal drawn
+            if drawn is not None:
+                stop_heartbeat(store, drawn)
+            # While the heartbeat is there, no writer draws the same time.
+            drawn = _draw(store, clock, after=latest_time(timeline, claims))
+            # The claims before the table: see `claims`.
+            body = say(load_state(store), drawn)
+            if body is None:
+                return None
+            return Decision(instant=drawn, action=action, outcome=Outcome.SCHEDULE, plan=packed(body))
+
+        try:
+            claim = decide(store, properties, clock, look)
+            if claim is not None:
+                publish_claim(store, properties, claim)
+        finally:
+            if drawn is not None:
+                stop_heartbeat(store, drawn)
+    return None if claim is None else claim.instant
+
+
+def _draw(store: Store, clock: Clock, *, after: str) -> str:
+    instant = clock.next_instant(after=after)
+    while not start_heartbeat(store, instant):
+        instant = clock.next_instant(after=after)
+    return instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,30 +193,18 @@ class Service:
     since: int
     """The number of the newest claim when it began: who rolls it back after that takes a later one."""
 
+    def complete(self, say: Callable[[], Said], *, clock: Clock) -> str:
+        """Complete it, unless somebody has rolled it back; see `complete`."""
 
-def schedule(state: TableState, claims: Claims, *, action: Action, body: bytes, clock: Clock) -> str | None:
-    """Put a plan on the timeline and return its instant; None if somebody was faster, and all must be looked at again.
+        def checked(claims: Claims, timeline: Timeline) -> Said:
+            undone = claims.rollback_of(self.instant)
+            if undone is not None and undone.number > self.since:
+                raise taken_for_dead(self)
+            if all(i.requested != self.instant for i in timeline.pending(self.action)):
+                raise taken_for_dead(self)
+            return say()
 
-    The claims were read before the state, and the plan was made of the state: see `claims`.
-    """
-    store, latest = state.store, latest_time(state.timeline, claims)
-    instant = clock.next_instant(after=latest)
-    # While the heartbeat is there, no writer draws the same time.
-    while not start_heartbeat(store, instant):
-        instant = clock.next_instant(after=latest)
-    claim = Claim(
-        number=claims.next_number,
-        instant=instant,
-        action=action,
-        outcome=Outcome.SCHEDULE,
-        completed=instant,
-        plan=packed(body),
-    )
-    is_taken = take(store, claim)
-    if is_taken:
-        write_requested(store, state.properties, instant=instant, action=action, body=body)
-    stop_heartbeat(store, instant)
-    return instant if is_taken else None
+        return complete(self, checked, clock=clock)
 
 
 @contextmanager
@@ -80,7 +214,7 @@ def alive(
     """Run a service's instant: nobody else of ours does while the block runs.
 
     Two that do all the same, because one of them was taken for dead, do no harm: they put the same files, and one
-    of them completes.
+    of them completes. What somebody has decided to take back, plan and all, is never run.
     """
     if not start_heartbeat(store, instant):
         if is_alive(list_heartbeats(store).get(instant), now_ms=clock.now_ms()):
@@ -89,96 +223,20 @@ def alive(
                 f"if the process is dead, it counts as such two minutes after its last beat: then run it again."
             )
         beat(store, instant)
-    newest = list_claims(store).newest
+    claims = list_claims(store)
+    undone = claims.rollback_of(instant)
+    if undone is not None and not undone.keeps_plan:
+        stop_heartbeat(store, instant)
+        raise CommitConflictError(
+            f"the {action} of {instant} is not run: it was decided to take it back, with its plan. The next write "
+            f"finishes that. Plan another."
+        )
     service = Service(
         store=store,
         properties=properties,
         instant=instant,
         action=action,
-        since=newest.number if newest is not None else 0,
+        since=claims.newest.number if claims.newest is not None else 0,
     )
     with Heartbeat(service):
         yield service
-
-
-def complete(
-    service: Service,
-    say: Callable[[], bytes],
-    *,
-    clock: Clock,
-    before_publishing: Callable[[], object] = lambda: None,
-) -> str:
-    """Complete a service's instant; return its completion time, which may be another process's.
-
-    `say` makes its body, and may refuse by raising. What it sees of the table is all there is: nobody completes
-    anything in between. `before_publishing` is done once it is decided that the instant completes, and before anybody
-    sees it; should this process die in between, it is not done.
-    """
-    with commit_lock(service.store, service.properties, service.instant, clock):
-        completed = _complete(service, say, clock, before_publishing)
-    _tidy(service)
-    return completed
-
-
-def _complete(
-    service: Service, say: Callable[[], bytes], clock: Clock, before_publishing: Callable[[], object]
-) -> str:
-    store, properties = service.store, service.properties
-    while True:
-        claims, timeline = settle(store, properties)
-        completed = completion_of(timeline, service.instant, service.action)
-        if completed is not None:
-            return completed
-        undone = claims.rollback_of(service.instant)
-        if (undone is not None and undone.number > service.since) or not _is_pending(timeline, service):
-            raise CommitConflictError(
-                f"the {service.action} of {service.instant} cannot complete: somebody has taken it for dead and "
-                f"rolled it back. Nothing of it is visible. Run it again."
-            )
-        body = say()
-        write_inflight(store, properties, instant=service.instant, action=service.action, body=body)
-        claim = Claim(
-            number=claims.next_number,
-            instant=service.instant,
-            action=service.action,
-            outcome=Outcome.COMMIT,
-            completed=clock.next_instant(after=latest_time(timeline, claims)),
-        )
-        if take(store, claim):
-            completed = claim.completed
-            before_publishing()
-            publish(
-                store,
-                properties,
-                instant=service.instant,
-                action=service.action,
-                completed=completed,
-                body=body,
-            )
-            _forget(store, claim)
-            return completed
-
-
-def completion_of(timeline: Timeline, instant: str, action: Action) -> str | None:
-    """Return when the instant of a service was completed, None if it was not."""
-    done = timeline.completed(action.when_completed)
-    return next((i.completed for i in done if i.requested == instant), None)
-
-
-def _is_pending(timeline: Timeline, service: Service) -> bool:
-    return any(i.requested == service.instant for i in timeline.pending(service.action))
-
-
-def _forget(store: Store, claim: Claim) -> None:
-    try:
-        forget_old(store, claim)
-    except Exception as fault:
-        _log.warning("old claims are still there: %s", fault)
-
-
-def _tidy(service: Service) -> None:
-    """Remove what a completed service needs no more. It is completed, so nothing here may fail it."""
-    try:
-        delete_markers(service.store, service.instant)
-    except Exception as fault:
-        _log.warning("%s is completed, but its markers may still be there: %s", service.instant, fault)

@@ -5,7 +5,8 @@
                                                      replaced on condition             (StorageBasedLockProvider)
     memory           none: one process is all there is
 
-Threads of one process line up for a lock of their own first. A lock is held for the seconds of a commit, and renewed
+Threads of one process line up for a lock of their own first. A thread that holds a table's lock may enter again: the
+inner block asks the store for nothing and gives nothing back. A lock is held for the seconds of a commit, and renewed
 if that takes longer; one whose time has run out is taken over. Whoever lost a lock that way cannot commit any more,
 but not because of the lock: commits are decided by claims, and the lock only keeps writers from trying in vain.
 
@@ -42,9 +43,19 @@ DRIFT_MS = 500
 
 _log = logging.getLogger("bucketlake.write")
 _chance = random.Random(os.getpid())
-# A thread does not wait for itself: it would wait in vain.
-_threads: dict[str, RLock] = {}
-_threads_guard = Lock()
+
+
+class _Turn:
+    """One table's lock among the threads of this process."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.held_in: int | None = None
+        """The process whose thread is inside: a fork inherits the lock of its parent's thread, but not the file."""
+
+
+_turns: dict[str, _Turn] = {}
+_turns_guard = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +72,47 @@ class _Held:
 
 @contextmanager
 def table_lock(
-    store: Store, *, wait_seconds: float = WAIT_SECONDS, now_ms: Callable[[], int] = system_ms
+    store: Store, *, wait_seconds: float | None = None, now_ms: Callable[[], int] = system_ms
 ) -> Iterator[None]:
-    """Hold the table's lock while the block runs; `ConflictError` if it was not to be had in time."""
+    """Hold the table's lock while the block runs; `ConflictError` if it was not to be had in time.
+
+    A thread that holds it already goes in at once. The outermost block gives it back.
+    """
+    if wait_seconds is None:
+        wait_seconds = WAIT_SECONDS
     deadline = monotonic() + wait_seconds
-    with _threads_guard:
-        turn = _threads.setdefault(store.uri, RLock())
-    if not turn.acquire(timeout=wait_seconds):
+    with _turns_guard:
+        turn = _turns.setdefault(store.uri, _Turn())
+    if not turn.lock.acquire(timeout=wait_seconds):
         raise _too_long(store, "another thread of this process", wait_seconds)
+    outer = turn.held_in
     try:
-        if store.uri.startswith("memory:"):
+        if outer == os.getpid():
             yield
             return
-        lock = _FileLock(store, now_ms)
-        try:
-            lock.acquire(deadline, wait_seconds)
-        except OSError:
-            lock.release()  # It may be ours all the same, if only the answer was lost.
-            raise
-        with lock.renewed():
+        with _held_by_this_process(store, deadline, wait_seconds, now_ms):
+            turn.held_in = os.getpid()
             yield
     finally:
-        turn.release()
+        turn.held_in = outer
+        turn.lock.release()
+
+
+@contextmanager
+def _held_by_this_process(
+    store: Store, deadline: float, wait_seconds: float, now_ms: Callable[[], int]
+) -> Iterator[None]:
+    if store.uri.startswith("memory:"):
+        yield
+        return
+    lock = _FileLock(store, now_ms)
+    try:
+        lock.acquire(deadline, wait_seconds)
+    except OSError:
+        lock.release()  # It may be ours all the same, if only the answer was lost.
+        raise
+    with lock.renewed():
+        yield
 
 
 class _FileLock:

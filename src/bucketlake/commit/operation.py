@@ -34,3 +34,10 @@ def action_of(operation: Operation, table_type: TableType) -> Action:
     if operation.replaces:
         return Action.REPLACE_COMMIT
     return Action.COMMIT if table_type is TableType.COPY_ON_WRITE else Action.DELTA_COMMIT
+
+
+TRANSACTIONS = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+"""Pending instants of these are writes that only their writer can finish."""
+
+PLANNED = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
+"""Pending instants of these have a plan that anybody can run, and run again."""

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from bucketlake.commit.claims import Outcome, list_claims
+from bucketlake.commit.claims import Claims, Outcome, list_claims
 from bucketlake.commit.heartbeat import is_alive, list_heartbeats, stop_heartbeat
 from bucketlake.commit.markers import (
     KEPT_MS,
@@ -27,21 +27,10 @@ from bucketlake.commit.markers import (
     marked_files,
     marked_instants,
 )
+from bucketlake.commit.operation import PLANNED, TRANSACTIONS
+from bucketlake.commit.publishing import is_settled, plan_of, settle
 from bucketlake.commit.restore import run_planned_restore
-from bucketlake.commit.rollback import (
-    PLANNED,
-    RolledBack,
-    Target,
-    built_on,
-    completed_time,
-    is_settled,
-    latest_time,
-    plan_of,
-    publish_claimed,
-    roll_back,
-    roll_back_run,
-    settle,
-)
+from bucketlake.commit.rollback import RolledBack, Target, built_on, roll_back
 from bucketlake.config import TableProperties
 from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
 from bucketlake.storage import Store, left_handovers, remove_handover
@@ -58,24 +47,6 @@ from bucketlake.timeline import (
     requested_path,
 )
 
-__all__ = [
-    "PLANNED",
-    "TRANSACTIONS",
-    "Recovery",
-    "RolledBack",
-    "completed_time",
-    "is_settled",
-    "latest_time",
-    "pending_rescales",
-    "publish_claimed",
-    "recover",
-    "roll_back_run",
-    "settle",
-]
-
-TRANSACTIONS = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
-"""Pending instants of these are writes that only their writer can finish."""
-
 RESCALE_KEY = "bucketlake.rescale"
 """Where the requested file of a rescale keeps its plan."""
 
@@ -83,7 +54,7 @@ RESCALE_KEPT_MS = 24 * 60 * 60 * 1000
 """How long after its last sign of life a rescale that was cut off is left alone. While it is, nothing is archived
 beyond it."""
 
-_log = logging.getLogger("bucketlake.write")
+_log = logging.getLogger("bucketlake.commit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +85,20 @@ class Recovery:
         return "\n".join(lines) or "nothing to recover"
 
 
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What is looked at before the timeline: whose instant is not there then, is gone."""
+
+    marked: Mapping[str, int]
+    """Instants that have markers, with the time of the last."""
+    with_pieces: tuple[str, ...]
+    claims: Claims
+
+
+def look_for_leftovers(store: Store) -> Leftovers:
+    return Leftovers(marked_instants(store), tuple(left_handovers(store, PIECES_FOLDER)), list_claims(store))
+
+
 def recover(
     store: Store,
     properties: TableProperties,
@@ -125,19 +110,34 @@ def recover(
 
     A rescale that can be resumed is left alone, unless its instant is among those `given_up`.
     """
-    assert properties.timeline_layout == 2, "tables of layout 1 are never written"
     clock = clock or process_clock(properties.timeline_timezone)
+    left = look_for_leftovers(store)
+    timeline = load_timeline(store, properties)
+    return recover_from(store, properties, left, timeline, clock=clock, given_up=given_up)[0]
+
+
+def recover_from(
+    store: Store,
+    properties: TableProperties,
+    left: Leftovers,
+    timeline: Timeline,
+    *,
+    clock: Clock,
+    given_up: Collection[str] = (),
+) -> tuple[Recovery, Claims, Timeline]:
+    """The same, for who has looked already: for what is left, and then at the timeline.
+
+    Returns the claims and the timeline too, as they are then if nobody else does anything.
+    """
+    assert properties.timeline_layout == 2, "tables of layout 1 are never written"
     # Markers before the timeline: an instant's markers come after its requested file, so one that has markers
     # and is not on the timeline is gone. The timeline before the heartbeats: they come before the requested file.
-    marked = marked_instants(store)
-    with_pieces = left_handovers(store, PIECES_FOLDER)
-    newest = list_claims(store).newest
-    timeline = load_timeline(store, properties)
+    claims = left.claims
     published: tuple[str, ...] = ()
+    newest = claims.newest
     if newest is not None and not is_settled(store, properties, newest, timeline):
-        publish_claimed(store, properties, newest)
+        claims, timeline = settle(store, properties)
         published = (newest.instant,) if newest.outcome is Outcome.COMMIT else ()
-        timeline = load_timeline(store, properties)
     heartbeats = list_heartbeats(store)
     now_ms = clock.now_ms()
     pending = timeline.pending(*TRANSACTIONS, Action.ROLLBACK, Action.RESTORE)
@@ -145,13 +145,13 @@ def recover(
     if len(alive) < len(pending):
         # A writer that completed just now has no heartbeat either; it is no longer pending when we look again.
         timeline = load_timeline(store, properties)
-    dead = {i.requested for i in pending} - {i.requested for i in alive}
+    dead = {i.requested for i in pending} - {i.requested for i in alive} - _being_undone(store, alive)
     resumable = tuple(
         i
-        for i in pending_rescales(store, timeline)
+        for i in (pending_rescales(store, timeline) if dead else ())
         if i.requested in dead
         and i.requested not in given_up
-        and _is_fresh(i, heartbeats, marked, clock)
+        and _is_fresh(i, heartbeats, left.marked, clock)
         and not _is_undone(store, timeline, i)
     )
     dead -= {i.requested for i in resumable}
@@ -168,13 +168,15 @@ def recover(
         if restore.requested in silent
     )
     known = {i.requested for i in pending}
-    candidates = {instant: made_ms for instant, made_ms in marked.items() if instant not in known}
+    candidates = {instant: made_ms for instant, made_ms in left.marked.items() if instant not in known}
     swept = _sweep(store, properties, timeline, candidates, now_ms=now_ms, keep_partitions=bool(alive))
     for instant in (heartbeats.keys() - known) | silent:
         if not is_alive(heartbeats[instant], now_ms=now_ms):
             stop_heartbeat(store, instant)
-    for instant in set(with_pieces) - {i.requested for i in alive}:
+    for instant in set(left.with_pieces) - {i.requested for i in alive}:
         remove_handover(store, pieces_folder(instant))
+    if rolled_back or restored:
+        claims, timeline = list_claims(store), load_timeline(store, properties)
     found = Recovery(
         published=published,
         rolled_back=rolled_back,
@@ -185,7 +187,13 @@ def recover(
     )
     if found.published or found.rolled_back or found.restored or found.swept:
         _log.info("%s: %s", store.uri, found)
-    return found
+    return found, claims, timeline
+
+
+def _being_undone(store: Store, alive: Collection[Instant]) -> frozenset[str]:
+    """Return the instants that somebody who is alive is taking back: they look like dead writes."""
+    plans = (plan_of(store, i) for i in alive if i.action is Action.ROLLBACK)
+    return frozenset(plan.target for plan in plans if plan is not None)
 
 
 def pending_rescales(store: Store, timeline: Timeline) -> tuple[Instant, ...]:
@@ -246,7 +254,10 @@ def _targets(
         if found is None:
             targets.append(Target(instant=target, action=plan.action, state=None, rollback=rollback))
         elif found.action in PLANNED:
-            targets.append(Target.of(found, rollback=rollback, keeps_plan=True))
+            # One that was completed has another action then, and goes with its plan.
+            claim = list_claims(store).rollback_of(target)
+            keeps_plan = plan.action in PLANNED if claim is None else claim.keeps_plan
+            targets.append(Target.of(found, rollback=rollback, keeps_plan=keeps_plan))
         elif found.is_completed and rollback in silent:
             if list_claims(store).rollback_of(target) is not None or not _is_kept(timeline, found):
                 targets.append(Target.of(found, rollback=rollback))

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import logging
 
-from bucketlake.commit.claims import list_claims
+from bucketlake.commit.claims import Claims, Outcome
+from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import files_of_instant
-from bucketlake.commit.rollback import Target, latest_time, plan_of, roll_back
+from bucketlake.commit.publishing import Decision, completed_time, decide, plan_of, publish_claim
+from bucketlake.commit.rollback import Target, roll_back
 from bucketlake.config import TableProperties
 from bucketlake.layout import list_table
 from bucketlake.storage import Store
@@ -26,7 +28,6 @@ from bucketlake.timeline import (
     delete_pending,
     encode_restore_metadata,
     load_timeline,
-    publish,
     read_restore_plan,
     read_rollback_metadata,
     write_inflight,
@@ -49,12 +50,7 @@ def run_planned_restore(
         target = _target(store, timeline, requested, action, files_of_instant(files, requested))
         if target is not None:
             roll_back(store, properties, target, clock, keep_partitions=False)
-    try:
-        _complete(store, properties, restore, plan, clock, started_ms)
-    except FileNotFoundError:
-        # Somebody took us for dead, completed it, and deleted the rollbacks that it tells of.
-        if not _is_completed(load_timeline(store, properties), restore):
-            raise
+    _complete(store, properties, restore, plan, clock, started_ms)
     _log.info("%s: restored to %s, %d instants", store.uri, plan.savepoint, len(plan.instants))
     return plan
 
@@ -67,31 +63,30 @@ def _complete(
     clock: Clock,
     started_ms: int,
 ) -> None:
-    timeline = load_timeline(store, properties)
-    if _is_completed(timeline, restore):
-        return
-    rollbacks = _rollbacks(store, timeline, plan)
-    publish(
-        store,
-        properties,
-        instant=restore.requested,
-        action=Action.RESTORE,
-        completed=clock.next_instant(after=latest_time(timeline, list_claims(store))),
-        body=encode_restore_metadata(
+    rollbacks: dict[str, Instant] = {}
+
+    def look(claims: Claims, timeline: Timeline) -> Decision | None:  # noqa: ARG001 # as others are shown them
+        nonlocal rollbacks
+        rollbacks = _rollbacks(store, timeline, plan)
+        if completed_time(timeline, restore.requested, Action.RESTORE) is not None:
+            return None
+        body = encode_restore_metadata(
             plan,
             rollbacks={target: store.read(rollback.path) for target, rollback in rollbacks.items()},
             started=restore.requested,
             taken_ms=max(0, clock.now_ms() - started_ms),
-        ),
-    )
+        )
+        write_inflight(store, properties, instant=restore.requested, action=Action.RESTORE, body=body)
+        return Decision(instant=restore.requested, action=Action.RESTORE, outcome=Outcome.COMMIT)
+
+    with table_lock(store):
+        claim = decide(store, properties, clock, look)
+        if claim is not None:
+            publish_claim(store, properties, claim)
     # The restore tells all that they told; Hudi deletes them too.
     for rollback in rollbacks.values():
         delete_pending(store, properties, instant=rollback.requested, action=Action.ROLLBACK)
         store.delete(rollback.path)
-
-
-def _is_completed(timeline: Timeline, restore: Instant) -> bool:
-    return any(i.requested == restore.requested for i in timeline.completed(Action.RESTORE))
 
 
 def _target(

@@ -1,10 +1,11 @@
 """Take an instant back: one that its writer did not finish, or one that was committed.
 
     claim        from here on the instant is rolled back, whoever does it
+    rows         what lies only in files that are to go, goes back to where it came from
     plan         R.rollback.requested names the files; R.rollback.inflight
-    unpublish    a committed one: T.requested, T.inflight, then T_C.<action>: readers no longer see it
-    files        data files, bucket rules and ring versions of the instant
-    instant      T.inflight, T.requested of a pending one
+    unpublish    a committed one is inflight again, without a body: readers no longer see it
+    files        data files, and what the engine keeps of the instant
+    instant      T.inflight, T.requested
     done         R_C.rollback
 
 Whoever is cut off leaves a pending instant or a pending rollback, and either leads the next comer to the rest. All of
@@ -22,22 +23,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bucketlake.commit.claims import Claim, Claims, Outcome, list_claims, take, unpacked
+from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims
 from bucketlake.commit.heartbeat import stop_heartbeat
 from bucketlake.commit.markers import delete_data_files, delete_markers, files_of_instant, marked_files
-from bucketlake.config import TableProperties
-from bucketlake.index import forget_layout
-from bucketlake.index.resizes import bring_back, shadow_logs
+from bucketlake.commit.operation import PLANNED
+from bucketlake.commit.publishing import (
+    Decision,
+    complete_instant,
+    completed_time,
+    decide,
+    follow,
+    plan_of,
+    settle,
+    unpublish,
+)
+from bucketlake.config import TableProperties, load_properties
+from bucketlake.index.keeper import Undone, carry_out
+from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import list_table
 from bucketlake.layout.names import path_in_partition, split_path
-from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     Action,
     Clock,
+    CommitMetadata,
     Instant,
     InstantName,
-    RequestedReplace,
     RollbackMetadata,
     RollbackPlan,
     State,
@@ -48,18 +59,11 @@ from bucketlake.timeline import (
     instant_path,
     load_timeline,
     process_clock,
-    publish,
-    read_requested_replace,
-    read_restore_metadata,
-    read_rollback_metadata,
+    read_commit_metadata,
     read_rollback_plan,
-    requested_path,
     write_inflight,
     write_requested,
 )
-
-PLANNED = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
-"""Pending instants of these have a plan that anybody can run, and run again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +87,8 @@ class Target:
     """None if it is gone already, and only its rollback is left to finish."""
     rollback: str | None = None
     """A pending rollback of it, to go on with."""
-    published: str | None = None
-    """Of a committed one, the path of its completed file."""
+    published: Instant | None = None
+    """A committed one, as it is on the timeline."""
     files: tuple[str, ...] = ()
     """Data files that are known to be its own; what markers and plan name is added."""
     keeps_plan: bool = False
@@ -104,7 +108,7 @@ class Target:
             action=instant.action,
             state=instant.state,
             rollback=rollback,
-            published=instant.path if instant.is_completed else None,
+            published=instant if instant.is_completed else None,
             files=files,
             keeps_plan=keeps_plan,
         )
@@ -122,39 +126,33 @@ def roll_back(
         return None
     assert claim.rollback is not None
     started_ms = clock.now_ms()
-    resize = _resize_of(store, properties, target)
-    if resize is not None:
-        # It goes as a whole: its plan is what writers go by. Now that it was claimed, nobody commits beside it.
-        bring_back(store, resize, view=load_state(store).view)
-        beside = tuple(log.path for log in shadow_logs(store, target.instant, resize))
-        target = replace(target, keeps_plan=False, files=(*target.files, *beside))
-    files = _files_to_delete(store, properties, target, claim.rollback)
+    commit = _commit_of(store, target)
+    target = _with_engine(store, properties, target, commit)
+    files = _files_to_delete(store, properties, target, commit, claim.rollback)
     announce_rollback(store, properties, target, rollback=claim.rollback, files=files)
     if target.published is not None:
-        _unpublish(store, properties, target)
+        unpublish(store, properties, target.published)
     if target.keeps_plan and _was_run_again(store, properties, target):
         return None  # by somebody who took us for dead, and took the rollback to its end; the files are his
     delete_data_files(store, files, instant=target.instant, keep_partitions=keep_partitions)
+    for keeper in keepers_of(properties):
+        carry_out(store, keeper.after_taking_back(store, instant=target.instant, action=target.action))
     if target.action.when_completed is Action.REPLACE_COMMIT:
-        forget_layout(store, target.instant)
-    if target.keeps_plan:
-        store.delete(instant_path(properties, InstantName(target.instant, target.action, State.INFLIGHT)))
-    else:
-        delete_pending(store, properties, instant=target.instant, action=target.action)
-    by_partition = _by_partition(files)
-    publish(
-        store,
-        properties,
-        instant=claim.rollback,
-        action=Action.ROLLBACK,
-        completed=claim.completed,
-        body=encode_rollback_metadata(
-            RollbackMetadata(rolled_back=(target.instant,), files_deleted=len(files), deleted=by_partition),
-            action=target.action,
-            started=claim.rollback,
-            taken_ms=max(0, clock.now_ms() - started_ms),
-            root=store.uri,
-        ),
+        follow(store, load_properties(store), load_timeline(store, properties))
+    _delete_instant(store, properties, target)
+    metadata = RollbackMetadata(
+        rolled_back=(target.instant,), files_deleted=len(files), deleted=_by_partition(files)
+    )
+    body = encode_rollback_metadata(
+        metadata,
+        action=target.action,
+        started=claim.rollback,
+        taken_ms=max(0, clock.now_ms() - started_ms),
+        root=store.uri,
+    )
+    write_inflight(store, properties, instant=claim.rollback, action=Action.ROLLBACK, body=body)
+    complete_instant(
+        store, properties, instant=claim.rollback, action=Action.ROLLBACK, completed=claim.completed
     )
     stop_heartbeat(store, target.instant)
     if target.published is not None:
@@ -163,27 +161,48 @@ def roll_back(
     return RolledBack(instant=target.instant, action=target.action, files=files)
 
 
-def _resize_of(store: Store, properties: TableProperties, target: Target) -> RequestedReplace | None:
-    """Return the plan of a pending resize, None if the target is none."""
-    if target.action is not Action.CLUSTERING or target.published is not None:
+def _commit_of(store: Store, target: Target) -> CommitMetadata | None:
+    if target.published is None:
         return None
-    path = instant_path(properties, InstantName(target.instant, Action.CLUSTERING, State.REQUESTED))
     try:
-        plan = read_requested_replace(
-            store, Instant(target.instant, Action.CLUSTERING, State.REQUESTED, None, path)
-        )
+        return read_commit_metadata(store, target.published)
     except FileNotFoundError:
-        return None
-    return plan if plan.is_resize else None
+        return None  # another who takes it back has come as far as that
+
+
+def _with_engine(
+    store: Store, properties: TableProperties, target: Target, commit: CommitMetadata | None
+) -> Target:
+    """Do what the engine wants done first, and add what it says goes with the instant.
+
+    Now that the rollback was claimed, nobody commits beside it.
+    """
+    undone = Undone(instant=target.instant, action=target.action, commit=commit)
+    for keeper in keepers_of(properties):
+        undoing = keeper.before_taking_back(store, properties, load_timeline(store, properties), undone)
+        carry_out(store, undoing.upkeep)
+        keeps_plan = target.keeps_plan and not undoing.takes_plan
+        target = replace(target, keeps_plan=keeps_plan, files=(*target.files, *undoing.files))
+    return target
+
+
+def _delete_instant(store: Store, properties: TableProperties, target: Target) -> None:
+    if target.keeps_plan:
+        store.delete(instant_path(properties, InstantName(target.instant, target.action, State.INFLIGHT)))
+        return
+    # The pending files of a completed compaction have an action of their own; they would become a plan again.
+    for action in Action:
+        if action.when_completed is target.action.when_completed:
+            delete_pending(store, properties, instant=target.instant, action=action)
 
 
 def _was_run_again(store: Store, properties: TableProperties, target: Target) -> bool:
     """Tell whether a plan that we were taking back to its beginning was run, and completed, meanwhile."""
     newest = list_claims(store).newest
-    if newest is not None and newest.instant == target.instant and newest.outcome is Outcome.COMMIT:
+    is_theirs = newest is not None and (newest.instant, newest.action) == (target.instant, target.action)
+    if is_theirs and newest is not None and newest.outcome is Outcome.COMMIT:
         return True
-    completed = load_timeline(store, properties).completed(target.action.when_completed)
-    return any(instant.requested == target.instant for instant in completed)
+    return completed_time(load_timeline(store, properties), target.instant, target.action) is not None
 
 
 def announce_rollback(
@@ -199,16 +218,6 @@ def announce_rollback(
         body=encode_rollback_plan(plan, root=store.uri),
     )
     write_inflight(store, properties, instant=rollback, action=Action.ROLLBACK)
-
-
-def plan_of(store: Store, rollback: Instant) -> RollbackPlan | None:
-    """Read the plan of a pending rollback; None if it is of no use, because Hudi was cut off while writing it."""
-    try:
-        if not store.read(requested_path(rollback)):
-            return None
-        return read_rollback_plan(store, rollback)
-    except FileNotFoundError:
-        return None
 
 
 def built_on(timeline: Timeline, instant: Instant) -> tuple[Instant, ...]:
@@ -246,107 +255,28 @@ def roll_back_run(
     return done
 
 
-def is_settled(store: Store, properties: TableProperties, claim: Claim, timeline: Timeline) -> bool:
-    """Tell whether nothing is left to do for a claim: it is published, or void, its instant being gone.
-
-    A claimed plan is void if somebody has completed something after it without knowing of it, as Hudi may.
-
-    A claimed rollback is always settled in this sense: it keeps the instant from being committed, and that is all
-    that those who claim after it rely on.
-    """
-    if claim.outcome is Outcome.ROLLBACK or _is_published(timeline, claim):
-        return True
-    if claim.outcome is Outcome.SCHEDULE:
-        return any(
-            claim.instant == i.requested or (i.completed or "") > claim.instant for i in timeline.instants
-        )
-    # Hudi rolls a completed commit back by making it inflight again; it is not for us to complete it once more.
-    rollbacks = (plan_of(store, rollback) for rollback in timeline.pending(Action.ROLLBACK))
-    if any(plan is not None and plan.target == claim.instant for plan in rollbacks):
-        return True
-    return not _read_or_empty(store, _inflight_path(properties, claim)) or _was_undone(store, timeline, claim)
-
-
-def _was_undone(store: Store, timeline: Timeline, claim: Claim) -> bool:
-    """Tell whether a commit was taken back after it was claimed. Hudi's restore leaves a clustering pending again."""
-    undone: set[str] = set()
-    for later in timeline.completed(Action.ROLLBACK, Action.RESTORE):
-        if later.requested > claim.completed:
-            is_restore = later.action is Action.RESTORE
-            undone.update(
-                (read_restore_metadata if is_restore else read_rollback_metadata)(store, later).rolled_back
-            )
-    return claim.instant in undone
-
-
-def publish_claimed(store: Store, properties: TableProperties, claim: Claim) -> None:
-    """Publish a claimed commit with the body that its writer had put into the inflight file before; or a plan."""
-    if claim.outcome is Outcome.SCHEDULE:
-        assert claim.plan is not None
-        body = unpacked(claim.plan)
-        write_requested(store, properties, instant=claim.instant, action=claim.action, body=body)
-        return
-    assert claim.outcome is Outcome.COMMIT
-    body = _read_or_empty(store, _inflight_path(properties, claim))
-    if body:
-        publish(
-            store,
-            properties,
-            instant=claim.instant,
-            action=claim.action,
-            completed=claim.completed,
-            body=body,
-        )
-
-
-def settle(store: Store, properties: TableProperties) -> tuple[Claims, Timeline]:
-    """Finish what the newest claim left open; return the claims and, read after them, the timeline."""
-    while True:
-        claims = list_claims(store)
-        timeline = load_timeline(store, properties)
-        newest = claims.newest
-        if newest is None or is_settled(store, properties, newest, timeline):
-            return claims, timeline
-        publish_claimed(store, properties, newest)
-
-
-def completed_time(timeline: Timeline, instant: str) -> str | None:
-    """Return when the write requested at `instant` was completed, None if it was not."""
-    return next((i.completed for i in timeline.writes if i.requested == instant), None)
-
-
-def latest_time(timeline: Timeline, claims: Claims) -> str:
-    """Return the latest time that anybody has used: every new one must be later."""
-    times = [time for i in timeline.instants for time in (i.requested, i.completed) if time is not None]
-    return max([*times, claims.newest.completed if claims.newest else ""])
-
-
 def _claim_rollback(store: Store, properties: TableProperties, target: Target, clock: Clock) -> Claim | None:
     """Decide that an instant is rolled back, or find that decided; None if it was committed instead."""
-    while True:
-        claims = list_claims(store)
-        decided = claims.rollback_of(target.instant)
-        timeline = load_timeline(store, properties)
-        if decided is not None and not (target.action in PLANNED and _is_done(timeline, decided)):
-            return decided
-        newest = claims.newest
-        if newest is not None and not is_settled(store, properties, newest, timeline):
-            publish_claimed(store, properties, newest)
-            continue
-        if completed_time(timeline, target.instant) is not None and target.published is None:
+    found: Claim | None = None
+
+    def look(claims: Claims, timeline: Timeline) -> Decision | None:
+        nonlocal found
+        found = claims.rollback_of(target.instant)
+        if found is not None and not (target.action in PLANNED and _is_done(timeline, found)):
             return None
-        latest = latest_time(timeline, claims)
-        rollback = target.rollback or clock.next_instant(after=latest)
-        claim = Claim(
-            number=claims.next_number,
+        found = None
+        is_committed = completed_time(timeline, target.instant, target.action) is not None
+        if is_committed and target.published is None:
+            return None
+        return Decision(
             instant=target.instant,
             action=target.action,
             outcome=Outcome.ROLLBACK,
-            completed=clock.next_instant(after=max(latest, rollback)),
-            rollback=rollback,
+            rollback=target.rollback or clock.next_instant(after=latest_time(timeline, claims)),
+            keeps_plan=target.keeps_plan,
         )
-        if take(store, claim):
-            return claim
+
+    return decide(store, properties, clock, look) or found
 
 
 def _is_done(timeline: Timeline, claim: Claim) -> bool:
@@ -354,15 +284,14 @@ def _is_done(timeline: Timeline, claim: Claim) -> bool:
     return any(i.requested == claim.rollback for i in timeline.completed(Action.ROLLBACK))
 
 
-def _is_published(timeline: Timeline, claim: Claim) -> bool:
-    action = claim.action.when_completed
-    return any(i.requested == claim.instant and i.action is action for i in timeline.completed())
-
-
 def _files_to_delete(
-    store: Store, properties: TableProperties, target: Target, rollback: str
+    store: Store,
+    properties: TableProperties,
+    target: Target,
+    commit: CommitMetadata | None,
+    rollback: str,
 ) -> tuple[str, ...]:
-    """Find what an instant has, or may have, written: by its markers, and by the plan if there is one.
+    """Find what an instant has, or may have, written: by its markers, its commit, and the plan if there is one.
 
     A write without any marker may have lost them, or be one that Hudi ran without; then the whole table is looked
     through. A file left behind would be taken for committed once the timeline is archived beyond it.
@@ -370,26 +299,15 @@ def _files_to_delete(
     marked = marked_files(store, target.instant)
     planned: set[str] = set()
     path = instant_path(properties, InstantName(rollback, Action.ROLLBACK, State.REQUESTED))
-    if _read_or_empty(store, path):
+    if _is_filled(store, path):
         plan = read_rollback_plan(store, Instant(rollback, Action.ROLLBACK, State.REQUESTED, None, path))
         planned = {path_in_partition(p, name) for p, names in plan.files.items() for name in names}
     elif marked is None and target.state is State.INFLIGHT:
         table = list_table(store, is_partitioned=bool(properties.partition_fields))
         marked = files_of_instant((file for files in table.files.values() for file in files), target.instant)
-    return tuple(sorted({*(marked or ()), *planned, *target.files}))
-
-
-def _unpublish(store: Store, properties: TableProperties, target: Target) -> None:
-    """Take a completed instant off the timeline, its completed file last: it never looks pending.
-
-    A completed compaction has the action of a commit, but its pending files have their own; they would become a
-    plan again.
-    """
-    assert target.published is not None
-    for action in Action:
-        if action.when_completed is target.action.when_completed:
-            delete_pending(store, properties, instant=target.instant, action=action)
-    store.delete(target.published)
+    # A write beside a resize has files that bear the resize's time.
+    written = {stat.path for stat in commit.write_stats} if commit is not None else set()
+    return tuple(sorted({*(marked or ()), *planned, *target.files, *written}))
 
 
 def _by_partition(files: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
@@ -400,12 +318,8 @@ def _by_partition(files: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def _inflight_path(properties: TableProperties, claim: Claim) -> str:
-    return instant_path(properties, InstantName(claim.instant, claim.action, State.INFLIGHT))
-
-
-def _read_or_empty(store: Store, path: str) -> bytes:
+def _is_filled(store: Store, path: str) -> bool:
     try:
-        return store.read(path)
+        return store.stat(path).size_bytes > 0
     except FileNotFoundError:
-        return b""
+        return False

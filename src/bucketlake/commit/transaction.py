@@ -1,7 +1,7 @@
 """One write as an instant: begun, and then completed or aborted.
 
     begin      recover what others left; heartbeat; T.requested; T.inflight; only then look at what there is to write on
-    complete   the commit's body into T.inflight; a claim; T_C.<action>; markers and heartbeat away
+    commit     see whether others are in the way; then as any instant is completed (`completion`)
     abort      data files, T.inflight, T.requested, heartbeat away: as if nothing had been
 
 Readers see nothing of a write before the file T_C.<action>, and all of it after. Cut off before its claim, a write
@@ -14,13 +14,12 @@ the file groups that are concerned once more, on what there is then (`rebase`), 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from bucketlake.commit.claims import Claim, Claims, Outcome, forget_old, list_claims, take
+from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.clock_skew import check_clock
-from bucketlake.commit.commit_lock import commit_lock
+from bucketlake.commit.completion import Said, complete, taken_for_dead, tidy
 from bucketlake.commit.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
 from bucketlake.commit.heartbeat import (
     Heartbeat,
@@ -30,23 +29,17 @@ from bucketlake.commit.heartbeat import (
     stop_heartbeat,
 )
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.markers import delete_data_files, delete_markers, marked_files
-from bucketlake.commit.operation import Operation, action_of
-from bucketlake.commit.recovery import (
-    TRANSACTIONS,
-    completed_time,
-    latest_time,
-    publish_claimed,
-    recover,
-    settle,
-)
-from bucketlake.commit.rollback import plan_of
+from bucketlake.commit.markers import delete_data_files, marked_files
+from bucketlake.commit.operation import TRANSACTIONS, Operation, action_of
+from bucketlake.commit.publishing import completed_time, plan_of, settle
+from bucketlake.commit.recovery import look_for_leftovers, recover_from
 from bucketlake.commit.writable import check_writable
-from bucketlake.config import MergeMode, TableProperties, TableType, keep_copy, load_properties
+from bucketlake.config import MergeMode, TableProperties, keep_copy, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
-from bucketlake.index import NO_RULES, VersionedRules, current_version, forget_layout, load_rules
-from bucketlake.index.recorded_counts import forget_counts, record_counts
-from bucketlake.index.resizes import find_unknown_resize, pending_resizes
+from bucketlake.index import Index, resolve_index
+from bucketlake.index.keeper import Change, carry_out
+from bucketlake.index.keepers import keepers_of
+from bucketlake.index.resolve import simple_count
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.state import TableState, load_state
@@ -56,16 +49,11 @@ from bucketlake.timeline import (
     Clock,
     CommitMetadata,
     Instant,
-    InstantName,
-    State,
     Timeline,
     delete_pending,
     encode_commit_metadata,
     encode_requested_replace,
-    instant_path,
-    load_timeline,
     process_clock,
-    publish,
     read_commit_metadata,
     read_requested_replace,
     read_rollback_metadata,
@@ -78,19 +66,15 @@ __all__ = [
     "Transaction",
     "abort",
     "begin",
-    "check_writable",
-    "complete",
-    "complete_locked",
+    "commit",
     "decided",
     "rebase",
     "refresh",
     "refuse_live_writers",
-    "tidy",
+    "say_commit",
 ]
 
 _TIMES_DRAWN_MAX = 16
-
-_log = logging.getLogger("bucketlake.write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,20 +86,21 @@ class Transaction:
     instant: str
     action: Action
     operation: Operation
+    index: Index
+    """By which its rows are placed."""
     seen: frozenset[str]
     """The requested times of the writes it builds on."""
     layout_version: str = ""
-    """The version of the bucket rules that must still count when it commits; empty if the table has none."""
-    resizes: frozenset[str] = frozenset()
+    """The version of the layout that must still count when it commits; empty if the table has none."""
+    moving: frozenset[str] = frozenset()
     """The instants of resizes that were under way when it began, and that it writes beside."""
-    counts: VersionedRules = NO_RULES
-    """The rules that give the partitions it writes to their counts: the table's, or a rescale's own."""
 
 
 def begin(
     store: Store,
     *,
     operation: Operation,
+    index_of: Callable[[TableState], Index] = resolve_index,
     check: Callable[[TableState], None] | None = None,
     clock: Clock | None = None,
     plan: bytes | None = None,
@@ -124,52 +109,73 @@ def begin(
 
     `plan` is what its requested file says, of a write that others can go on with.
 
-    `check` may refuse the table by raising, before anything is written to it. Raises `ConcurrentWriteError` while
-    somebody moves file groups. A `Heartbeat` must run from now until `complete` or `abort`: after two minutes
-    without, others take the write for dead.
+    `index_of` and `check` may refuse the table by raising, before anything is written to it. Raises
+    `ConcurrentWriteError` while somebody moves file groups. A `Heartbeat` must run from now until `commit` or `abort`:
+    after two minutes without, others take the write for dead.
     """
+    left = look_for_leftovers(store)
     before = load_state(store)
-    _check(before, check)
+    index = _checked(before, index_of, check)
     properties = before.properties
     keep_copy(store, properties)
     if clock is None:
         check_clock(store)
         clock = process_clock(properties.timeline_timezone)
-    recover(store, properties, clock=clock)
+    _, claims, timeline = recover_from(store, properties, left, before.timeline, clock=clock)
     action = action_of(operation, properties.table_type)
-    for left in reversed(range(_TIMES_DRAWN_MAX)):
-        instant = _announce(store, properties, action, clock, plan)
+    latest = latest_time(timeline, claims)
+    for draws_left in reversed(range(_TIMES_DRAWN_MAX)):
+        instant = _announce(store, properties, action, clock, plan, after=latest)
         begun = Transaction(
             store=store,
             properties=properties,
             instant=instant,
             action=action,
             operation=operation,
+            index=index,
             seen=frozenset(),
         )
         try:
             write_inflight(store, properties, instant=instant, action=action)
             # What there is to write on is read after others can see us: who completes from now on conflicts.
             state = load_state(store)
-            _check(state, check)
+            if _has_changed(before, state, but=instant):
+                index = _checked(state, index_of, check)
             _refuse_movers(state)
-            resizes = frozenset(pending_resizes(store, state.timeline))
-            later = _later_than(begun, state, resizes)
-            if later is not None and not left:
+            begun = replace(begun, properties=state.properties, index=index, seen=_seen(state))
+            begun = _with_layout(begun, state.timeline)
+            later = _later_than(begun, state)
+            if later is not None and not draws_left:
                 raise _overtaken(begun, later)
-            rules = load_rules(store, state.timeline)
         except BaseException:
             abort(begun)
             raise
         if later is None:
-            break
+            return begun, state
         abort(begun)
-    begun = replace(begun, properties=state.properties, seen=_seen(state), resizes=resizes)
-    return replace(begun, layout_version=rules.version, counts=rules), state
+        before, latest = state, latest_time(state.timeline, claims)
+    raise AssertionError("the last draw returns or raises")
+
+
+def _with_layout(transaction: Transaction, timeline: Timeline) -> Transaction:
+    store, keepers = transaction.store, keepers_of(transaction.properties)
+    return replace(
+        transaction,
+        layout_version="".join(keeper.version(store, timeline) for keeper in keepers),
+        moving=frozenset[str]().union(*(keeper.moving(store, timeline) for keeper in keepers)),
+    )
+
+
+def _has_changed(before: TableState, now: TableState, *, but: str) -> bool:
+    """Tell whether anything has happened to a table, other than the instant `but`."""
+    instants = tuple(i for i in now.timeline.instants if i.requested != but)
+    return instants != before.timeline.instants or now.properties.raw != before.properties.raw
 
 
 def rebase(
-    transaction: Transaction, metadata: CommitMetadata
+    transaction: Transaction,
+    metadata: CommitMetadata,
+    index_of: Callable[[TableState], Index] = resolve_index,
 ) -> tuple[Transaction, TableState, frozenset[Group]] | None:
     """Take in what others have completed since a write began, after it was refused for that.
 
@@ -177,14 +183,14 @@ def rebase(
     written again before it can be completed; None if all of it must be run again.
     """
     state = load_state(transaction.store)
-    _check(state, None)
+    check_writable(state)
     _refuse_movers(state)
     _refuse_undone(transaction, state.timeline)
     conflict = _conflict(transaction, footprint_of(metadata), state.timeline)
     if conflict is not None and not conflict.stale:
         return None
     stale = conflict.stale if conflict is not None else frozenset()
-    return replace(transaction, seen=_seen(state)), state, stale
+    return replace(transaction, index=index_of(state), seen=_seen(state)), state, stale
 
 
 def refresh(transaction: Transaction) -> tuple[Transaction, TableState]:
@@ -193,7 +199,7 @@ def refresh(transaction: Transaction) -> tuple[Transaction, TableState]:
     For who compares the files it was made of with those there are now, and does not care who wrote them.
     """
     state = load_state(transaction.store)
-    _check(state, None)
+    check_writable(state)
     _refuse_movers(state)
     _refuse_gone(transaction, state.timeline)
     _refuse_other_layout(transaction, state.timeline)
@@ -207,37 +213,38 @@ def _seen(state: TableState) -> frozenset[str]:
     return frozenset(seen)
 
 
-def complete(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> str:
+def commit(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> str:
     """Commit a write; return its completion time.
 
     Raises `CommitConflictError` if another write was completed since this one began and touched the same file groups,
     or somebody has taken this one for dead; then, as after any other error, call `abort`.
     """
-    clock = clock or process_clock(transaction.properties.timeline_timezone)
-    with commit_lock(transaction.store, transaction.properties, transaction.instant, clock):
-        claim = complete_locked(transaction, metadata, clock=clock)
-    tidy(transaction, claim)
-    return claim.completed
-
-
-def complete_locked(
-    transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None
-) -> Claim:
-    """Commit a write under its `commit_lock`; `tidy` is to follow, without it."""
-    clock = clock or process_clock(transaction.properties.timeline_timezone)
-    body = encode_commit_metadata(metadata, action=transaction.action)
-    _keep_partitions(transaction, metadata)
-    _store_body(transaction, body)
-    claim = _claim_commit(transaction, metadata, clock)
-    publish(
-        transaction.store,
-        transaction.properties,
-        instant=claim.instant,
-        action=claim.action,
-        completed=claim.completed,
-        body=body,
+    return complete(
+        transaction,
+        lambda claims, timeline: say_commit(transaction, metadata, claims, timeline),
+        clock=clock,
     )
-    return claim
+
+
+def say_commit(
+    transaction: Transaction, metadata: CommitMetadata, claims: Claims, timeline: Timeline
+) -> Said:
+    """Say what a write says when it is committed, unless others are in its way."""
+    if claims.rollback_of(transaction.instant) is not None:
+        raise taken_for_dead(transaction)
+    _refuse_conflicts(transaction, footprint_of(metadata), timeline)
+    _refuse_unknown_moves(transaction, metadata, timeline, claims)
+    _keep_partitions(transaction, metadata)
+    index = transaction.index
+    return Said(
+        encode_commit_metadata(metadata, action=transaction.action),
+        Change(
+            instant=transaction.instant,
+            index=index.replacing(transaction.instant) if transaction.operation.replaces else index,
+            written=frozenset(stat.partition for stat in metadata.write_stats),
+            replaced=frozenset(metadata.replaced),
+        ),
+    )
 
 
 def abort(transaction: Transaction) -> str | None:
@@ -245,7 +252,7 @@ def abort(transaction: Transaction) -> str | None:
 
     A later write deletes the markers, with what tasks that were still running have written meanwhile.
 
-    If the commit had been decided, because `complete` failed after its claim, the write is published instead, and
+    If the commit had been decided, because `commit` failed after its claim, the write is published instead, and
     its completion time returned.
     """
     store, properties, instant = transaction.store, transaction.properties, transaction.instant
@@ -254,14 +261,18 @@ def abort(transaction: Transaction) -> str | None:
         tidy(transaction, None)
         return completed
     _delete_files(transaction)
-    if transaction.counts.rules is not None:
-        forget_counts(store, instant)
-    if transaction.action is Action.REPLACE_COMMIT:
-        # While the instant is pending nobody counts its rules or rings; once it is gone, Hudi would.
-        forget_layout(store, instant)
+    # While the instant is pending nobody counts its rules or rings; once it is gone, Hudi would.
+    for keeper in keepers_of(properties):
+        carry_out(store, keeper.after_taking_back(store, instant=instant, action=transaction.action))
     delete_pending(store, properties, instant=instant, action=transaction.action)
     stop_heartbeat(store, instant)
     return None
+
+
+def decided(transaction: Transaction) -> str | None:
+    """Return the completion time of a write whose commit was claimed, after seeing to it that it is published."""
+    _, timeline = settle(transaction.store, transaction.properties)
+    return completed_time(timeline, transaction.instant, transaction.action)
 
 
 def _delete_files(transaction: Transaction) -> None:
@@ -286,14 +297,13 @@ def _keep_partitions(transaction: Transaction, metadata: CommitMetadata) -> None
 
 
 def _announce(
-    store: Store, properties: TableProperties, action: Action, clock: Clock, plan: bytes | None
+    store: Store, properties: TableProperties, action: Action, clock: Clock, plan: bytes | None, *, after: str
 ) -> str:
     """Choose an instant later than everything on the timeline, and put its heartbeat and requested file there."""
     nothing = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
     body = nothing if plan is None else plan
-    latest = latest_time(load_timeline(store, properties), list_claims(store))
     while True:
-        instant = clock.next_instant(after=latest)
+        instant = clock.next_instant(after=after)
         if not start_heartbeat(store, instant):
             continue  # another writer has drawn the same millisecond
         if write_requested(store, properties, instant=instant, action=action, body=body):
@@ -301,10 +311,16 @@ def _announce(
         stop_heartbeat(store, instant)
 
 
-def _check(state: TableState, check: Callable[[TableState], None] | None) -> None:
+def _checked(
+    state: TableState,
+    index_of: Callable[[TableState], Index],
+    check: Callable[[TableState], None] | None,
+) -> Index:
+    """Return the table's index, unless it may not be written."""
     check_writable(state)
     if check is not None:
         check(state)
+    return index_of(state)
 
 
 def refuse_live_writers(state: TableState, *, but: str = "", clock: Clock | None = None) -> None:
@@ -333,7 +349,7 @@ def _refuse_movers(state: TableState) -> None:
         raise _under_way(rollback)
 
 
-def _later_than(transaction: Transaction, state: TableState, resizes: Collection[str]) -> str | None:
+def _later_than(transaction: Transaction, state: TableState) -> str | None:
     """Name what a write builds on that has a later time, or the same; None if there is no such thing.
 
     Somebody drew his time after ours, and was done before we looked. Readers go by the times: for them what we build on
@@ -344,7 +360,7 @@ def _later_than(transaction: Transaction, state: TableState, resizes: Collection
             return f"{other.action} of {other.requested}"
     for plan in (i for i in state.timeline.pending() if i.is_write and i.action not in TRANSACTIONS):
         # A plan of the same millisecond is not told apart; beside a resize, a write is later than it.
-        is_later_resize = plan.requested in resizes and plan.requested > transaction.instant
+        is_later_resize = plan.requested in transaction.moving and plan.requested > transaction.instant
         if plan.requested == transaction.instant or is_later_resize:
             return f"{plan.action} of {plan.requested}"
     return None
@@ -370,42 +386,6 @@ def _rollbacks_of(store: Store, timeline: Timeline, commits: Collection[str]) ->
             yield rollback
 
 
-def _store_body(transaction: Transaction, body: bytes) -> None:
-    """Put the commit's body into the inflight file, from where others can publish it, unless the file is gone."""
-    path = _inflight_path(transaction)
-    try:
-        version = transaction.store.stat(path).version
-    except FileNotFoundError:
-        raise _taken_for_dead(transaction) from None
-    if not transaction.store.replace_if(path, body, version):
-        raise _taken_for_dead(transaction)
-
-
-def _claim_commit(transaction: Transaction, metadata: CommitMetadata, clock: Clock) -> Claim:
-    store, properties = transaction.store, transaction.properties
-    ours = footprint_of(metadata)
-    partitions = {stat.partition for stat in metadata.write_stats}
-    while True:
-        # What somebody decided and did not live to do comes before ours.
-        claims, timeline = settle(store, properties)
-        if claims.rollback_of(transaction.instant) is not None:
-            raise _taken_for_dead(transaction)
-        _refuse_conflicts(transaction, ours, timeline)
-        _refuse_unknown_resizes(transaction, metadata, timeline, claims)
-        is_rescale = transaction.counts.version == transaction.instant
-        if transaction.counts.rules is not None and (partitions or is_rescale):
-            record_counts(store, timeline, partitions, transaction.counts, instant=transaction.instant)
-        claim = Claim(
-            number=claims.next_number,
-            instant=transaction.instant,
-            action=transaction.action,
-            outcome=Outcome.COMMIT,
-            completed=clock.next_instant(after=latest_time(timeline, claims)),
-        )
-        if take(store, claim):
-            return claim
-
-
 def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timeline) -> None:
     _refuse_gone(transaction, timeline)
     _refuse_undone(transaction, timeline)
@@ -416,25 +396,26 @@ def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timel
         raise error
 
 
-def _refuse_unknown_resizes(
+def _refuse_unknown_moves(
     transaction: Transaction, metadata: CommitMetadata, timeline: Timeline, claims: Claims
 ) -> None:
     """Refuse a write to buckets that somebody has begun to resize, or given up resizing, since it began."""
-    resize = find_unknown_resize(
-        transaction.store,
-        timeline,
-        metadata,
-        known=transaction.resizes,
-        is_given_up=lambda resize: claims.rollback_of(resize) is not None,
-        is_copy_on_write=transaction.properties.table_type is TableType.COPY_ON_WRITE,
-    )
-    if resize is not None:
-        raise _overtaken(transaction, f"resize of {resize}")
+    for keeper in keepers_of(transaction.properties):
+        found = keeper.in_the_way(
+            transaction.store,
+            transaction.properties,
+            timeline,
+            metadata,
+            known=transaction.moving,
+            is_given_up=lambda instant: claims.rollback_of(instant) is not None,
+        )
+        if found is not None:
+            raise _overtaken(transaction, f"resize of {found}")
 
 
 def _refuse_gone(transaction: Transaction, timeline: Timeline) -> None:
     if all(i.requested != transaction.instant for i in timeline.pending(transaction.action)):
-        raise _taken_for_dead(transaction)
+        raise taken_for_dead(transaction)
 
 
 def _conflict(transaction: Transaction, ours: Footprint, timeline: Timeline) -> Conflict | None:
@@ -471,51 +452,29 @@ def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:
 
 
 def _refuse_other_layout(transaction: Transaction, timeline: Timeline) -> None:
-    if _layout_of(transaction.properties) != _layout_of(load_properties(transaction.store)):
-        raise _overtaken(transaction, "change of hoodie.properties")
-    version = current_version(transaction.store, timeline)
+    version = _with_layout(transaction, timeline).layout_version
     if version != transaction.layout_version:
         raise _overtaken(
             transaction,
             f"change of the bucket rules, from {transaction.layout_version or 'none'} to {version or 'none'},",
         )
+    if _layout_of(transaction.properties, version) != _layout_of(load_properties(transaction.store), version):
+        raise _overtaken(transaction, "change of hoodie.properties")
 
 
-def _layout_of(properties: TableProperties) -> tuple[object, ...]:
-    """What a write depends on and somebody may change: a metadata table, the version, the buckets."""
+def _layout_of(properties: TableProperties, version: str) -> tuple[object, ...]:
+    """What a write depends on and somebody may change: a metadata table, the version, the buckets.
+
+    Beside rules the one count means nothing; it goes a moment after they have come.
+    """
     return (
         properties.metadata_partitions,
         properties.table_version,
         properties.index_type,
         properties.bucket_engine,
-        properties.bucket_count,
+        None if version else simple_count(properties),
         properties.hash_fields,
     )
-
-
-def decided(transaction: Transaction) -> str | None:
-    """Return the completion time of a write whose commit was claimed, after seeing to it that it is published."""
-    store, properties = transaction.store, transaction.properties
-    claim = list_claims(store).newest
-    if claim is not None and claim.instant == transaction.instant and claim.outcome is Outcome.COMMIT:
-        publish_claimed(store, properties, claim)
-    return completed_time(load_timeline(store, properties), transaction.instant)
-
-
-def tidy(transaction: Transaction, claim: Claim | None) -> None:
-    """Remove what a committed write needs no more. It is committed, so nothing here may fail it."""
-    try:
-        delete_markers(transaction.store, transaction.instant)
-        stop_heartbeat(transaction.store, transaction.instant)
-        if claim is not None:
-            forget_old(transaction.store, claim)
-    except Exception as fault:
-        _log.warning("%s is committed, but its markers may still be there: %s", transaction.instant, fault)
-
-
-def _inflight_path(transaction: Transaction) -> str:
-    name = InstantName(transaction.instant, transaction.action, State.INFLIGHT)
-    return instant_path(transaction.properties, name)
 
 
 def _under_way(other: Instant) -> ConcurrentWriteError:
@@ -523,13 +482,6 @@ def _under_way(other: Instant) -> ConcurrentWriteError:
         f"the {other.action} of {other.requested} is under way: its writer's heartbeat is fresh. "
         f"Wait for it to end; if its process is dead, it counts as such two minutes after its "
         f"last beat, and the next write rolls it back."
-    )
-
-
-def _taken_for_dead(transaction: Transaction) -> CommitConflictError:
-    return CommitConflictError(
-        f"the {_word(transaction)} of {transaction.instant} cannot commit: somebody has taken it for dead and "
-        f"rolled it back. Nothing of it is visible. Run it again; if its process slept for minutes, find out why."
     )
 
 

@@ -6,8 +6,8 @@
 
 A version is written before the clustering that makes it true is committed. It counts if it is the first (all-zero
 instant), has a marker, or is completed on the active timeline. One that is older than that timeline and has no marker
-is told by its file groups, as Hudi does it: one of them has a base file only if it was committed. `mark_rings` gives
-those that count their markers, before archiving takes away what says so.
+is told by its file groups, as Hudi does it: one of them has a base file only if it was committed. Those
+that count get their markers before archiving takes away what says so.
 
 The first version is derived from the partition's name and the table's bucket count, by every writer alike, so it
 matters little who writes it down, and when.
@@ -27,7 +27,6 @@ from bucketlake.layout import list_files
 from bucketlake.layout.names import (
     CONSISTENT_METADATA_FOLDER,
     hashing_commit_path,
-    hashing_config_path,
     hashing_metadata_path,
     parse_base_file_name,
     parse_hashing_name,
@@ -211,19 +210,25 @@ def choose_ring(
     return None
 
 
-def mark_rings(store: Store, timeline: Timeline) -> None:
-    """Give the versions that count their markers."""
+def list_markers(store: Store, timeline: Timeline) -> tuple[str, ...]:
+    """Name the markers that versions lack which count."""
+    found: list[str] = []
     for partition, names in _versions_by_partition(store).items():
         instant = choose_ring(names, timeline, _by_its_files(store, partition))
         if instant is not None and not is_initial(instant) and instant + MARKER_SUFFIX not in names:
-            store.put_new(hashing_commit_path(partition, instant), b"")
+            found.append(hashing_commit_path(partition, instant))
+    return tuple(found)
 
 
 def outdated_rings(store: Store, timeline: Timeline, *, before: str) -> tuple[str, ...]:
-    """Name the files of versions that were followed, before an instant, by one that counts; their markers too."""
+    """Name the files of versions that were followed, before an instant, by one that counts; their markers too.
+
+    The version that the instant itself may have followed stays: the instant can be taken back.
+    """
     found: list[str] = []
     for partition, names in _versions_by_partition(store).items():
-        kept = choose_ring(names, timeline, _by_its_files(store, partition), as_of=before)
+        older = [name for name in names if instant_of(name) < before]
+        kept = choose_ring(older, timeline, _by_its_files(store, partition))
         if kept is None:
             continue
         # Markers first: one that is newest and has no version is what Hudi stumbles on.
@@ -233,14 +238,12 @@ def outdated_rings(store: Store, timeline: Timeline, *, before: str) -> tuple[st
     return tuple(found)
 
 
-def forget_layout(store: Store, instant: str) -> None:
-    """Delete the bucket rules and the ring versions of a change that did not happen; Hudi would go on reading them."""
-    store.delete(hashing_config_path(instant))
-    # `<instant>.commit`, which says that the ring counts, comes before `<instant>.hashing_meta`.
-    for file in store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files:
-        found = parse_hashing_name(split_path(file.path)[1])
-        if found is not None and found[0] == instant:
-            store.delete(file.path)
+def ring_files_of(store: Store, instant: str) -> tuple[str, ...]:
+    """Name the files of the ring versions of an instant, what says that they count before what it is said of."""
+    files = store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files
+    found = [(parse_hashing_name(split_path(file.path)[1]), file.path) for file in files]
+    named = [(name[1] != "commit", path) for name, path in found if name is not None and name[0] == instant]
+    return tuple(path for _, path in sorted(named))
 
 
 def _versions_by_partition(store: Store) -> dict[str, list[str]]:

@@ -31,7 +31,7 @@ from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
 from bucketlake.index.index import Index, NoIndex, PartitionBuckets
 from bucketlake.index.partition import list_versions
-from bucketlake.index.resolve import resolve_index, says_the_same
+from bucketlake.index.resolve import resolve_index, says_the_same, simple_count
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout.names import HASHING_CONFIG_FOLDER
 from bucketlake.state import TableState
@@ -106,7 +106,13 @@ def writing_index(
     if isinstance(index, PartitionBuckets):
         _check_same_rules(index, buckets, rules)
         return index
-    if RULE_TYPE_KEY in properties.raw and not list_versions(state.store, with_archived=False):
+    count = simple_count(properties)
+    if (
+        count is None
+        and RULE_TYPE_KEY in properties.raw
+        and isinstance(index, NoIndex)
+        and not list_versions(state.store, with_archived=False)
+    ):
         raise CorruptTableError(
             path=HASHING_CONFIG_FOLDER,
             found="no version of the table's bucket rules",
@@ -120,8 +126,8 @@ def writing_index(
             supported="writing to tables with buckets",
             remedy="Write to the table with Hudi.",
         )
-    if buckets is not None and buckets != properties.bucket_count:
-        raise _differs(BUCKET_COUNT, stored=str(properties.bucket_count), asked=str(buckets))
+    if buckets is not None and buckets != count:
+        raise _differs(BUCKET_COUNT, stored=str(count), asked=str(buckets))
     if rules is not None:
         raise _differs(EXPRESSIONS, stored="", asked=rules)
     return index
@@ -131,7 +137,7 @@ def is_adopted(properties: TableProperties) -> bool:
     """Tell whether the table says itself where its keys live."""
     return (
         properties.index_type is not None
-        and (properties.bucket_count is not None or RULE_TYPE_KEY in properties.raw)
+        and (simple_count(properties) is not None or RULE_TYPE_KEY in properties.raw)
         and properties.hash_fields is not None
         and KEY_ENCODING in properties.raw
     )

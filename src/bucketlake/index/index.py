@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.index.consistent import HashingMetadata, decode_children
+from bucketlake.index.consistent import HashingMetadata, StoredRings, decode_children
 from bucketlake.index.hashing import bucket_of, ring_hash_of
 from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
 from bucketlake.index.ring import Ring
@@ -246,7 +246,7 @@ class ConsistentBuckets:
 
     def layout_files(self, partition: str) -> Mapping[str, bytes]:
         found = self.metadata(partition)
-        is_stored = found is not None and partition in self.rings and not self.replaced_at
+        is_stored = isinstance(self.rings, StoredRings) and partition in self.rings and not self.replaced_at
         if found is None or is_stored:
             return {}
         return {hashing_metadata_path(partition, found.instant): found.render()}

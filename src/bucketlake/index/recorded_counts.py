@@ -22,6 +22,7 @@ from typing import Any
 import fastavro
 
 from bucketlake.errors import CorruptTableError, LayoutMismatchError
+from bucketlake.index.keeper import NOTHING, Upkeep
 from bucketlake.index.partition import VersionedRules
 from bucketlake.layout.names import (
     RECORDED_COUNTS_FOLDER,
@@ -72,28 +73,29 @@ Counts = Mapping[str, RecordedCount]
 
 def load_counts(store: Store, timeline: Timeline) -> Counts:
     """Read the record that counts; empty if there is none."""
-    chosen = choose_record(_recorded_instants(store), timeline)
+    chosen = choose_record(recorded_instants(store), timeline)
     return {} if chosen is None else _read(store, chosen)
 
 
-def record_counts(
+def plan_record(
     store: Store, timeline: Timeline, partitions: Collection[str], by: VersionedRules, *, instant: str
-) -> None:
-    """Check the counts of partitions that `instant` is about to commit to, and record those that are new.
+) -> Upkeep:
+    """Check the counts of partitions that `instant` is about to commit to, and say how to record those that are new.
 
     To be called under the table's lock, with the timeline as it is then.
     """
-    known = _recorded_instants(store)
+    known = recorded_instants(store)
     chosen = choose_record(known, timeline)
     counts = plan_counts(
         {} if chosen is None else _read(store, chosen), sorted(partitions), by, instant=instant
     )
     if counts is None:
-        return
-    store.put(recorded_counts_path(instant), encode_counts(counts))
-    for old in sorted(known)[: -(RECORDS_KEPT - 1)]:
-        if old not in (chosen, instant):
-            store.delete(recorded_counts_path(old))
+        return NOTHING
+    old = [i for i in sorted(known)[: -(RECORDS_KEPT - 1)] if i not in (chosen, instant)]
+    return Upkeep(
+        puts={recorded_counts_path(instant): encode_counts(counts)},
+        deletes=tuple(recorded_counts_path(i) for i in old),
+    )
 
 
 def plan_counts(
@@ -139,11 +141,6 @@ def choose_record(instants: Iterable[str], timeline: Timeline) -> str | None:
     return max((i for i in instants if start is not None and i < start), default=None)
 
 
-def forget_counts(store: Store, instant: str) -> None:
-    """Remove the record of a write that is taken back."""
-    store.delete(recorded_counts_path(instant))
-
-
 def encode_counts(counts: Counts) -> bytes:
     record = {
         "partitions": {
@@ -174,7 +171,8 @@ def decode_counts(data: bytes, *, path: str) -> Counts:
         ) from fault
 
 
-def _recorded_instants(store: Store) -> list[str]:
+def recorded_instants(store: Store) -> list[str]:
+    """Return the instants of all records, whether they count or not."""
     names = (split_path(file.path)[1] for file in store.list(RECORDED_COUNTS_FOLDER).files)
     return [found[0] for name in names if (found := parse_hashing_name(name)) and found[1] == "hashing_meta"]
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from bucketlake.config import TableType
+from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import ConcurrentWriteError
 from bucketlake.index.consistent import decode_children
 from bucketlake.index.index import Index, after_resize
+from bucketlake.index.keeper import Join
 from bucketlake.layout import FileGroupId, TimelineView, list_files
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (
@@ -27,18 +28,21 @@ from bucketlake.layout.names import (
     shadow_token,
     split_path,
 )
-from bucketlake.logfile import BlockType, decode_blocks, decode_reference
-from bucketlake.state import TableState
-from bucketlake.storage import Store
+from bucketlake.logfile import BlockType, HeaderKey, decode_blocks, decode_reference
+from bucketlake.state import TableState, view_for
+from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
     RESIZED_NODES,
     RESIZED_PARTITION,
     Action,
     CommitMetadata,
     Instant,
+    InstantName,
     RequestedReplace,
+    State,
     Timeline,
     elapsed_ms,
+    instant_path,
     read_requested_replace,
 )
 
@@ -162,26 +166,60 @@ def shadow_logs(store: Store, instant: str, plan: RequestedReplace) -> list[LogF
     ]
 
 
-def bring_back(store: Store, plan: RequestedReplace, *, view: TimelineView) -> None:
-    """Give the old file groups of a resize the rows that committed writes have left only a reference to.
+def references(store: Store, plan: RequestedReplace, *, view: TimelineView) -> tuple[Join, ...]:
+    """Say how the old file groups of a resize get the rows that committed writes have left only a reference to.
 
     A log is a run of blocks, and those of the files that a reference names are what it stands for.
     """
     planned = {(part.partition, part.file_id) for group in plan.groups for part in group.slices}
-    for partition, files in list_files(store, sorted({partition for partition, _ in planned})).items():
-        for file in files:
-            is_theirs = (partition, file.file_id) in planned and view.is_committed(file.instant)
-            if isinstance(file, LogFile) and is_theirs:
-                _replace_reference(store, partition, file)
+    logs = [
+        (partition, file)
+        for partition, files in list_files(store, sorted({partition for partition, _ in planned})).items()
+        for file in files
+        if isinstance(file, LogFile)
+        and (partition, file.file_id) in planned
+        and view.is_committed(file.instant)
+    ]
+    found = in_parallel(lambda log: _reference(store, *log), logs, store)
+    return tuple(join for join in found if join is not None)
 
 
-def _replace_reference(store: Store, partition: str, log: LogFile) -> None:
+def _reference(store: Store, partition: str, log: LogFile) -> Join | None:
     version = store.stat(log.path).version
     blocks = list(decode_blocks(store.read(log.path), path=log.path))
-    if any(block.type is BlockType.REFERENCE for block in blocks):
-        names = [name for block in blocks for name in decode_reference(block, path=log.path)]
-        whole = b"".join(store.read(path_in_partition(partition, name)) for name in names)
-        store.replace_if(log.path, whole, version)
+    if all(block.type is not BlockType.REFERENCE for block in blocks):
+        return None
+    names = [name for block in blocks for name in decode_reference(block, path=log.path)]
+    return Join(log.path, tuple(path_in_partition(partition, name) for name in names), version)
+
+
+def unfinished_logs(state: TableState, instant: str, plan: RequestedReplace) -> tuple[str, ...]:
+    """Name what writes that are not completed have put beside a resize that is about to be.
+
+    Hudi would see it then; for us it is hidden anyway. Who is still at it finds its file groups replaced, and is run
+    again. That the resize completes is decided: nobody commits in between whose logs were still needed.
+    """
+    store = state.store
+    logs = shadow_logs(store, instant, plan)
+    view = view_for(state, logs)
+    contents = in_parallel(store.read, [log.path for log in logs], store)
+    unfinished = []
+    for log, data in zip(logs, contents, strict=True):
+        instants = {
+            block.header.get(HeaderKey.INSTANT_TIME, "")
+            for block in decode_blocks(data, path=log.path)
+            if block.type is not BlockType.CORRUPT
+        }
+        if not all(map(view.is_committed, instants)):
+            unfinished.append(log.path)
+    return tuple(unfinished)
+
+
+def plan_of_resize(store: Store, properties: TableProperties, instant: str) -> RequestedReplace | None:
+    """Read the plan of a resize, pending or completed; None if the instant is none."""
+    path = instant_path(properties, InstantName(instant, Action.CLUSTERING, State.REQUESTED))
+    plan = _plan_of(store, Instant(instant, Action.CLUSTERING, State.REQUESTED, None, path))
+    return plan if plan is not None and plan.is_resize else None
 
 
 def shadowed(paths: Iterable[str]) -> frozenset[str]:

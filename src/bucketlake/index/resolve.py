@@ -25,6 +25,8 @@ from bucketlake.state import TableState
 
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _HASH_FIELDS = "hoodie.bucket.index.hash.field"
+COUNT_BEFORE_KEY = "bucketlake.buckets.before"
+"""Where a simple table that got rules keeps the count that all partitions had, in its properties and in the commit."""
 
 
 def resolve_index(
@@ -75,10 +77,12 @@ def resolve_index(
         return ConsistentBuckets(
             rings if rings is not None else {}, fields, properties.bucket_count if is_ours else None
         )
-    if versions and buckets is None:
+    stored = simple_count(properties)
+    if versions and buckets is None and stored is None:
         return NoIndex(fields, "none of its versions of bucket rules counts at this time")
 
-    count = _agreed(_BUCKETS, properties.bucket_count, buckets)
+    # Of a table that is getting rules, or has lost them again, the count holds that it had before.
+    count = _agreed(_BUCKETS, stored, buckets)
     if declared is not None:
         if count is None:
             raise ConfigError(
@@ -89,6 +93,14 @@ def resolve_index(
     if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
         return SimpleBuckets(count, fields)
     return NoIndex(fields)
+
+
+def simple_count(properties: TableProperties) -> int | None:
+    """Return the count that all partitions have as long as no rules count, None if the table says none."""
+    if properties.bucket_count is not None:
+        return properties.bucket_count
+    before = properties.raw.get(COUNT_BEFORE_KEY, "").strip()
+    return int(before) if before.isdigit() else None
 
 
 def _hash_fields(properties: TableProperties, asked: Sequence[str] | None) -> tuple[str, ...]:

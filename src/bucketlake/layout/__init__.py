@@ -1,7 +1,14 @@
 """Where a table's files are: names, listings, and the slices a reader may see."""
 
 from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
-from bucketlake.layout.listing import Listed, data_files_of, list_files, list_table, parse_data_file
+from bucketlake.layout.listing import (
+    Listed,
+    data_files_of,
+    list_files,
+    list_partitions,
+    list_table,
+    parse_data_file,
+)
 from bucketlake.layout.stated import StatedFiles, check_file, stated_files
 from bucketlake.layout.view import (
     FileGroupId,
@@ -31,6 +38,7 @@ __all__ = [
     "file_groups_of",
     "history_needed",
     "list_files",
+    "list_partitions",
     "list_table",
     "parse_data_file",
     "read_optimized_slices_of",

@@ -61,6 +61,20 @@ def list_table(store: Store, *, is_partitioned: bool = True) -> Listed:
     return Listed(dict(sorted(partitions.items())), frozenset(unmarked))
 
 
+def list_partitions(store: Store, partitions: Iterable[str]) -> Listed:
+    """Look into these folders, of a table with partition fields, for partitions and their data files."""
+    wanted = sorted(set(partitions))
+    found: dict[str, tuple[DataFile, ...]] = {}
+    unmarked: set[str] = set()
+    for folder, listing in zip(wanted, in_parallel(store.list, wanted, store), strict=True):
+        is_marked, files = _has_partition_metadata(folder, listing), data_files_of(listing.files)
+        if is_marked or files:
+            found[folder] = files
+        if files and not is_marked:
+            unmarked.add(folder)
+    return Listed(found, frozenset(unmarked))
+
+
 def list_files(store: Store, partitions: Iterable[str]) -> dict[str, tuple[DataFile, ...]]:
     """List the data files right in each of these partitions; one that is not there has none."""
     wanted = list(partitions)

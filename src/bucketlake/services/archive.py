@@ -22,8 +22,8 @@ from bucketlake.commit.markers import delete_markers, marked_instants
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConfigError
-from bucketlake.index import mark_rings
-from bucketlake.index.rule_versions import archive_versions
+from bucketlake.index.keeper import carry_out
+from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import DataFile
 from bucketlake.state import TableState, files_of, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
@@ -221,9 +221,9 @@ def archive_table(
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         settle(store, state.properties)
-        archive_versions(store, state.properties)
-        # What says that a ring counts is about to leave the timeline.
-        mark_rings(store, state.timeline)
+        # What says that rules or rings count is about to leave the timeline.
+        for keeper in keepers_of(state.properties):
+            carry_out(store, keeper.before_archiving(store, state.timeline))
         plan = plan_archive(state, look_around(state, clock=clock), keep_min=keep_min, keep_max=keep_max)
         run_archive(plan, state)
     return plan

@@ -22,11 +22,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bucketlake.commit.completion import alive, complete, completion_of
-from bucketlake.commit.recovery import TRANSACTIONS, latest_time, recover, settle
+from bucketlake.commit.claims import latest_time
+from bucketlake.commit.completion import Said, alive
+from bucketlake.commit.operation import TRANSACTIONS
+from bucketlake.commit.publishing import completed_time, settle
+from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConfigError, CorruptTableError
-from bucketlake.index import outdated_rings
+from bucketlake.index.keeper import carry_out
+from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import (
     BaseFile,
     DataFile,
@@ -319,7 +323,7 @@ def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Cloc
         doomed = [path for path in paths if path not in needed]
         packs = [doomed[n : n + _FILES_PER_TASK] for n in range(0, len(doomed), _FILES_PER_TASK)]
         tasks(delete_files, [DeleteTask(store, tuple(pack)) for pack in packs])
-        in_parallel(store.delete, _outdated_rings(state, plan), store)
+        _forget_layout(state, plan)
         if state.properties.partition_fields:
             for partition in filter(None, plan.partitions):
                 _end_partition(state, partition, instant)
@@ -329,7 +333,7 @@ def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Cloc
             spared_names.setdefault(partition, []).append(name)
         taken_ms = max(0, clock.now_ms() - started_ms)
         body = encode_clean_metadata(plan, started=instant, taken_ms=taken_ms, spared=spared_names)
-        completed = complete(service, lambda: body, clock=clock)
+        completed = service.complete(lambda: Said(body), clock=clock)
     return Cleaned(instant=instant, completed=completed, earliest_kept=plan.earliest_kept, files=len(doomed))
 
 
@@ -399,11 +403,12 @@ def _needed_now(state: TableState, partitions: Iterable[str]) -> frozenset[str]:
     return load_held(state).files | paths
 
 
-def _outdated_rings(state: TableState, plan: CleanerPlan) -> tuple[str, ...]:
-    """Find the rings that no reader needs whom the clean leaves his files, nor a restore, nor a write under way."""
+def _forget_layout(state: TableState, plan: CleanerPlan) -> None:
+    """Let go what no reader needs whom the clean leaves his files, nor a restore, nor a write under way."""
     pending = [i.requested for i in state.timeline.instants if i.is_write and not i.is_completed]
     kept = [plan.earliest_kept or plan.last_completed, *pending, *state.timeline.savepoints]
-    return outdated_rings(state.store, state.timeline, before=min(kept))
+    for keeper in keepers_of(state.properties):
+        carry_out(state.store, keeper.when_cleaning(state.store, state.timeline, before=min(kept)))
 
 
 def _end_partition(state: TableState, partition: str, instant: str) -> None:
@@ -427,7 +432,7 @@ def _end_partition(state: TableState, partition: str, instant: str) -> None:
 
 def _cleaned_before(state: TableState, instant: str) -> Cleaned:
     """Report a clean that is no longer pending, if there was one."""
-    completed = completion_of(state.timeline, instant, Action.CLEAN)
+    completed = completed_time(state.timeline, instant, Action.CLEAN)
     if completed is None:
         raise ConfigError(f"there is no clean {instant} on the timeline.")
     done = next(i for i in state.timeline.completed(Action.CLEAN) if i.requested == instant)

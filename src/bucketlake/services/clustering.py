@@ -29,9 +29,11 @@ from pyarrow import types
 from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.commit.claims import list_claims
-from bucketlake.commit.completion import alive, complete, completion_of, schedule
+from bucketlake.commit.completion import Said, alive, schedule
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.recovery import RolledBack, recover, roll_back_run, settle
+from bucketlake.commit.publishing import completed_time
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.rollback import RolledBack, roll_back_run
 from bucketlake.commit.writable import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
 from bucketlake.index import ConsistentBuckets
@@ -236,27 +238,16 @@ def schedule_clustering(store: Store, plan: Clustering, *, clock: Clock | None =
     """
     if plan.is_empty:
         return None
-    with table_lock(store):
-        return _schedule(store, plan, clock)
-
-
-def _schedule(store: Store, plan: Clustering, clock: Clock | None) -> str | None:
     partitions = sorted({part.partition for part in plan.slices})
-    while True:
-        # The claims before the timeline: see `claims`.
-        state = _checked_state(store)
-        clock = clock or process_clock(state.properties.timeline_timezone)
-        claims, _ = settle(store, state.properties)
-        state = _checked_state(store)
+
+    def say(state: TableState, instant: str) -> bytes | None:  # noqa: ARG001 # as others are told
+        _check(state)
         check_sort_columns(table_schema(state), plan.by)
         fresh = plan_clustering(state, list_files(store, partitions), load_held(state), by=plan.by, now="")
         slices = [part for part in fresh.slices if (part.partition, part.file_id) in plan.groups]
-        if not slices:
-            return None
-        body = encode_clustering_plan(_requested(slices, plan), root=store.uri)
-        instant = schedule(state, claims, action=Action.CLUSTERING, body=body, clock=clock)
-        if instant is not None:
-            return instant
+        return encode_clustering_plan(_requested(slices, plan), root=store.uri) if slices else None
+
+    return schedule(store, action=Action.CLUSTERING, say=say, clock=clock)
 
 
 def _requested(slices: Iterable[FileSlice], plan: Clustering) -> RequestedReplace:
@@ -324,11 +315,11 @@ def run_clustering(
             metadata = clustering_metadata(plan, tasks(regroup, work), schema)
             written = [stat.path for stat in metadata.write_stats]
 
-            def say() -> bytes:
+            def say() -> Said:
                 _refuse_late(load_state(store), pending, plan, schema, written)
-                return encode_commit_metadata(metadata, action=Action.CLUSTERING)
+                return Said(encode_commit_metadata(metadata, action=Action.CLUSTERING))
 
-            completed = complete(service, say, clock=clock)
+            completed = service.complete(say, clock=clock)
     except CommitConflictError:
         take_back(store, instant, clock)
         raise
@@ -411,8 +402,14 @@ def due_clustering(
 
 def _checked_state(store: Store) -> TableState:
     state = load_state(store)
+    _check(state)
+    return state
+
+
+def _check(state: TableState) -> None:
+    """Refuse a table that cannot be clustered."""
     check_writable(state)
-    index = writing_index(state)
+    index, store = writing_index(state), state.store
     if isinstance(index, ConsistentBuckets):
         raise ConfigError(
             f"{store.uri} has {index}: the ids of its file groups are those of the ring, and a clustering that only "
@@ -423,7 +420,6 @@ def _checked_state(store: Store) -> TableState:
             f"{store.uri} is non-blocking: the ids of its file groups are fixed, and a clustering gives them new ones. "
             f"Compact it instead."
         )
-    return state
 
 
 def pending_clustering(state: TableState, instant: str) -> Instant | None:
@@ -585,7 +581,7 @@ def take_back(store: Store, instant: str, clock: Clock) -> RolledBack | None:
 
 def clustered_before(state: TableState, instant: str) -> Clustered:
     """Report a clustering that is no longer pending, if there was one."""
-    completed = completion_of(state.timeline, instant, Action.CLUSTERING)
+    completed = completed_time(state.timeline, instant, Action.CLUSTERING)
     if completed is not None:
         done = next(i for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested == instant)
         metadata = read_commit_metadata(state.store, done)

@@ -27,9 +27,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
-from bucketlake.commit.completion import alive, complete, completion_of, schedule
-from bucketlake.commit.locks import table_lock
-from bucketlake.commit.recovery import RolledBack, recover, roll_back_run, settle
+from bucketlake.commit.completion import Said, alive, schedule
+from bucketlake.commit.publishing import completed_time
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.rollback import RolledBack, roll_back_run
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import (
@@ -191,28 +192,17 @@ def schedule_compaction(store: Store, plan: Compaction, *, clock: Clock | None =
     """
     if not plan.slices:
         return None
-    with table_lock(store):
-        return _schedule(store, plan, clock)
-
-
-def _schedule(store: Store, plan: Compaction, clock: Clock | None) -> str | None:
     partitions = sorted({part.partition for part in plan.slices})
-    while True:
-        # The claims before the timeline: see `claims`.
-        state = _checked_state(store)
-        clock = clock or process_clock(state.properties.timeline_timezone)
-        claims, _ = settle(store, state.properties)
-        state = _checked_state(store)
+
+    def say(state: TableState, instant: str) -> bytes | None:  # noqa: ARG001 # as others are told
+        _check(state)
         fresh = plan_compaction(state, list_files(store, partitions), load_held(state), now="")
-        fresh = Compaction(
-            tuple(part for part in fresh.slices if (part.partition, part.file_id) in plan.groups)
-        )
-        if not fresh.slices:
+        slices = [part for part in fresh.slices if (part.partition, part.file_id) in plan.groups]
+        if not slices:
             return None
-        body = encode_compaction_plan(CompactionPlan(operations=tuple(map(_operation, fresh.slices))))
-        instant = schedule(state, claims, action=Action.COMPACTION, body=body, clock=clock)
-        if instant is not None:
-            return instant
+        return encode_compaction_plan(CompactionPlan(operations=tuple(map(_operation, slices))))
+
+    return schedule(store, action=Action.COMPACTION, say=say, clock=clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,12 +246,13 @@ def run_compaction(
         _delete_strangers(state, instant, {task.path for task in work})
         written = tasks(compact_slice, work)
 
-        def say() -> bytes:
+        def say() -> Said:
             _check_files(store, instant, written)
             # The newest commit says what the table's columns are, and a writer may have added one since we began.
-            return encode_commit_metadata(_metadata(load_state(store), written), action=Action.COMPACTION)
+            metadata = _metadata(load_state(store), written)
+            return Said(encode_commit_metadata(metadata, action=Action.COMPACTION))
 
-        completed = complete(service, say, clock=clock)
+        completed = service.complete(say, clock=clock)
     return _report(instant, completed, _metadata(state, written))
 
 
@@ -461,15 +452,20 @@ def put_base_file(
 
 def _checked_state(store: Store) -> TableState:
     state = load_state(store)
+    _check(state)
+    return state
+
+
+def _check(state: TableState) -> None:
+    """Refuse a table that cannot be compacted."""
     check_writable(state)
     if state.properties.table_type is not TableType.MERGE_ON_READ:
         raise UnsupportedError(
-            subject=f"compacting {store.uri}",
+            subject=f"compacting {state.store.uri}",
             found="a copy-on-write table",
             supported="merge-on-read tables: the others have no logs",
             remedy="There is nothing to do. `bucketlake clean` removes old base files.",
         )
-    return state
 
 
 def _work(state: TableState, pending: Instant) -> list[CompactionTask]:
@@ -570,7 +566,7 @@ def schema_text(state: TableState) -> str:
 
 def _compacted_before(state: TableState, instant: str) -> Compacted:
     """Report a compaction that is no longer pending, if there was one."""
-    completed = completion_of(state.timeline, instant, Action.COMPACTION)
+    completed = completed_time(state.timeline, instant, Action.COMPACTION)
     if completed is not None:
         done = next(i for i in state.timeline.completed(Action.COMMIT) if i.requested == instant)
         metadata = read_commit_metadata(state.store, done)

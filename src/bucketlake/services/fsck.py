@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from bucketlake.basefile import FileFacts, check_bytes, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
 from bucketlake.commit.heartbeat import is_alive, list_heartbeats
-from bucketlake.commit.recovery import PLANNED
+from bucketlake.commit.operation import PLANNED
 from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.index import Index, NoIndex, PartitionBuckets, resolve_counts, resolve_index, verify

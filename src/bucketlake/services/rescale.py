@@ -29,7 +29,8 @@ from math import gcd
 
 from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
-from bucketlake.commit.commit_lock import commit_lock
+from bucketlake.commit.claims import Claims
+from bucketlake.commit.completion import Said, complete, tidy
 from bucketlake.commit.heartbeat import take_over
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.operation import Operation
@@ -39,12 +40,10 @@ from bucketlake.commit.transaction import (
     Transaction,
     abort,
     begin,
-    complete_locked,
     decided,
     refresh,
-    tidy,
+    say_commit,
 )
-from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import (
     BucketlakeError,
     CommitConflictError,
@@ -60,14 +59,13 @@ from bucketlake.index import (
     Index,
     PartitionBuckets,
     SimpleBuckets,
-    VersionedRules,
     declare_rules,
     list_versions,
     load_config,
     load_rules,
-    write_config,
 )
-from bucketlake.index.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY, writing_index
+from bucketlake.index.fingerprint import writing_index
+from bucketlake.index.resolve import COUNT_BEFORE_KEY, simple_count
 from bucketlake.layout import DataFile, FileSlice, slices_of
 from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
@@ -77,7 +75,7 @@ from bucketlake.services.held import Held, load_held
 from bucketlake.services.regroup import Regroup, RegroupTask, named
 from bucketlake.services.rollback import RollbackOrder, look_for_rollback, run_rollback
 from bucketlake.services.tasks import Tasks, here
-from bucketlake.state import TableState, commit_metadata, files_of, load_state, table_schema, view_for
+from bucketlake.state import TableState, files_of, load_state, table_schema, view_for
 from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
     SCHEMA_KEY,
@@ -93,9 +91,6 @@ from bucketlake.timeline import (
 )
 from bucketlake.write.report import PROOF_KEY
 from bucketlake.write.state import is_non_blocking
-
-COUNT_BEFORE_KEY = "bucketlake.buckets.before"
-"""Where the first rescale of a simple-bucket table keeps the count that all partitions had."""
 
 BUDGET_BYTES = 256 << 20
 """Rows that a task holds at a time, as Arrow has them: a few tasks fit into the memory of a small machine."""
@@ -215,9 +210,8 @@ def new_rules(
     """Read rules that are to replace, or with `adds` to come before, those that a table has."""
     _check_engine(state)
     present = load_rules(state.store, state.timeline).rules
-    simple_count = state.properties.bucket_count
     if default_count is None:
-        default_count = present.default_count if present is not None else simple_count
+        default_count = present.default_count if present is not None else simple_count(state.properties)
     if default_count is None:
         raise ConfigError("a default bucket count is needed: the table has none. Give bucket_number=.")
     if adds and present is not None:
@@ -311,8 +305,10 @@ def rescale_table(
         budget_bytes=budget_bytes,
     )
     body = encode_requested_replace({RESCALE_KEY: plan.render()})
-    transaction, state = begin(store, operation=Operation.INSERT_OVERWRITE, check=_check_engine, plan=body)
-    run = _Run(replace(transaction, counts=VersionedRules(transaction.instant, rules)), plan, tasks)
+    transaction, state = begin(
+        store, operation=Operation.INSERT_OVERWRITE, index_of=writing_index, check=_check_engine, plan=body
+    )
+    run = _Run(_by_rules(transaction, plan), plan, tasks)
 
     def start() -> Moved:
         _refuse_second(state, but=transaction.instant)
@@ -342,11 +338,11 @@ def resume_rescale(store: Store, *, tasks: Tasks = here, clock: Clock | None = N
         instant=pending.requested,
         action=pending.action,
         operation=Operation.INSERT_OVERWRITE,
+        index=writing_index(state),
         seen=frozenset(),
         layout_version=plan.version_before,
-        counts=VersionedRules(pending.requested, plan.rules),
     )
-    run = _Run(transaction, plan, tasks)
+    run = _Run(_by_rules(transaction, plan), plan, tasks)
 
     def start() -> Moved:
         # Somebody may have taken it back before our heartbeat was there, or changed the rules since it began.
@@ -401,12 +397,6 @@ def roll_back_rescale(store: Store, instant: str, *, with_newer: bool = False) -
         for newer in reversed(_newer(load_state(store), instant)):
             roll_back_rescale(store, newer)
     order = rescale_order(store, instant)
-    state = load_state(store)
-    done = next(i for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested == instant)
-    count = commit_metadata(state, done).extra.get(COUNT_BEFORE_KEY)
-    if count is not None:
-        # Before the rollback: a table that names a count and has rules goes by the rules.
-        update_properties(store, {BUCKET_COUNT: count, RULE_TYPE_KEY: None})
     run_rollback(order, store)
     return order
 
@@ -511,18 +501,16 @@ class _Run:
         try:
             with Heartbeat(transaction):
                 moved = catch_up(transaction.store, self.work, start(), self.tasks)
-                clock = process_clock(transaction.properties.timeline_timezone)
-                with commit_lock(transaction.store, transaction.properties, transaction.instant, clock):
+
+                def say(claims: Claims, timeline: Timeline) -> Said:
+                    nonlocal moved
                     current, state = refresh(transaction)
                     moved = last_round(state, self.work, moved, self.tasks)
-                    # As late as can be: Hudi, if it rolls back a rescale that was cut off, does not know this file.
-                    write_config(transaction.store, _config(transaction.instant, self.plan))
-                    claim = complete_locked(current, _metadata(moved, state))
-                tidy(transaction, claim)
-                completed = claim.completed
+                    return say_commit(current, _metadata(moved, state), claims, timeline)
+
+                completed = complete(transaction, say)
         except BaseException as fault:
             completed = self._end(fault)
-        _mark(transaction.store, self.plan.rules)
         return Rescaled(
             instant=transaction.instant,
             completed=completed,
@@ -565,13 +553,10 @@ def _is_final(fault: BaseException) -> bool:
     return isinstance(fault, BucketlakeError)
 
 
-def _config(instant: str, plan: PersistedPlan) -> HashingConfig:
-    return HashingConfig(
-        expressions=plan.expressions,
-        default_count=plan.default_count,
-        rule_type=plan.rule_type,
-        instant=instant,
-    )
+def _by_rules(transaction: Transaction, plan: PersistedPlan) -> Transaction:
+    """Return a rescale as the rows are placed that it moves: by the rules that are to count."""
+    index = PartitionBuckets(plan.rules, transaction.index.hash_fields, transaction.instant)
+    return replace(transaction, index=index)
 
 
 def _refuse_held(plan: Rescale, held: Held) -> None:
@@ -651,18 +636,12 @@ def _metadata(moved: Moved, state: TableState) -> CommitMetadata:
         SCHEMA_KEY: schema_text(state),
         PROOF_KEY: json.dumps(sums | {f"file_{name}": value for name, value in sums.items()}),
     }
-    if state.properties.bucket_count is not None:
-        extra[COUNT_BEFORE_KEY] = str(state.properties.bucket_count)
+    count = simple_count(state.properties)
+    if not load_rules(state.store, state.timeline).version and count is not None:
+        extra[COUNT_BEFORE_KEY] = str(count)
     return CommitMetadata(
         operation=str(Operation.INSERT_OVERWRITE),
         write_stats=moved.stats,
         replaced=moved.replaced,
         extra=extra,
     )
-
-
-def _mark(store: Store, rules: CountRules) -> None:
-    """Let the table say that it has rules, and no longer one count: Hudi would hold that against other rules."""
-    properties = load_properties(store)
-    if properties.raw.get(RULE_TYPE_KEY) != rules.rule_type or properties.bucket_count is not None:
-        update_properties(store, {RULE_TYPE_KEY: rules.rule_type, BUCKET_COUNT: None})

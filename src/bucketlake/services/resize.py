@@ -9,7 +9,7 @@
 A resize is a clustering whose plan Hudi reads as its own, and runs. What is written to a bucket meanwhile goes to the
 file groups that take its place as well (`index/resizes.py`), so the resize moves what there was when it was planned
 and no more. Once it is decided that it completes, and before anybody sees it, what writes that are not completed have
-put beside it is removed: they will be run again.
+put beside it is removed (`rings_keeper`): they will be run again.
 
 On copy-on-write tables writers keep to the old file groups, and the resize follows them: it splits again what they have
 written meanwhile, the last of it under the lock (`catch_up`).
@@ -30,10 +30,10 @@ import pyarrow as pa
 from bucketlake.basefile import read_base_file
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.commit.claims import list_claims
-from bucketlake.commit.completion import alive, complete, schedule
-from bucketlake.commit.locks import table_lock
+from bucketlake.commit.completion import Said, alive, schedule
 from bucketlake.commit.markers import marked_files
-from bucketlake.commit.recovery import RolledBack, latest_time, recover, settle
+from bucketlake.commit.recovery import recover
+from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import (
@@ -50,18 +50,15 @@ from bucketlake.index import (
     Node,
     decode_children,
     encode_children,
-    mark_rings,
     ring_hashes_of,
 )
 from bucketlake.index.fingerprint import writing_index
-from bucketlake.index.resizes import families_of, pending_resizes, shadow_logs
+from bucketlake.index.keeper import Change
+from bucketlake.index.resizes import families_of, pending_resizes
 from bucketlake.layout import DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
-from bucketlake.layout.names import hashing_metadata_path, path_in_partition
+from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import (
-    BlockType,
-    HeaderKey,
     LogRecords,
-    decode_blocks,
     read_log_files,
 )
 from bucketlake.merge import MergeRules
@@ -91,7 +88,7 @@ from bucketlake.services.resize_plan import (
 )
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state, table_schema, view_for
-from bucketlake.storage import Store, in_parallel
+from bucketlake.storage import Store
 from bucketlake.timeline import (
     RESIZE_STRATEGY,
     RESIZED_NODES,
@@ -133,8 +130,16 @@ def schedule_resize(store: Store, plan: Resize, *, clock: Clock | None = None) -
     """
     if plan.is_empty:
         return None
-    with table_lock(store):
-        return _schedule(store, plan, clock)
+
+    def say(state: TableState, instant: str) -> bytes | None:
+        _check(state)
+        groups = _groups_to_plan(state, plan, instant)
+        if not groups:
+            return None
+        requested = RequestedReplace(operation=_CLUSTER, strategy=RESIZE_STRATEGY, groups=groups)
+        return encode_clustering_plan(requested, root=store.uri)
+
+    return schedule(store, action=Action.CLUSTERING, say=say, clock=clock)
 
 
 def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock | None = None) -> Clustered:
@@ -169,22 +174,25 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
             earlier = resumed(store, marked_files(store, instant) or (), planned)
             moved = catch_up(store, work, earlier if earlier.versions else NOTHING_MOVED, tasks)
 
-            def say() -> bytes:
+            def say() -> Said:
                 nonlocal moved
                 now = load_state(store)
                 _refuse_late(now, pending, plan, schema)
                 moved = last_round(now, work, moved, tasks)
-                for ring in rings.values():
-                    store.put(hashing_metadata_path(ring.partition, instant), ring.render())
-                return encode_commit_metadata(_metadata(plan, moved, schema), action=Action.CLUSTERING)
+                metadata = _metadata(plan, moved, schema)
+                return Said(
+                    encode_commit_metadata(metadata, action=Action.CLUSTERING),
+                    Change(
+                        instant=instant,
+                        index=ConsistentBuckets(rings, _rings_of(now).hash_fields),
+                        written=frozenset(rings),
+                    ),
+                )
 
-            completed = complete(
-                service, say, clock=clock, before_publishing=lambda: _remove_unfinished(store, instant, plan)
-            )
+            completed = service.complete(say, clock=clock)
     except CommitConflictError:
         take_back(store, instant, clock)
         raise
-    _mark(store)
     return report_clustering(instant, completed, _metadata(plan, moved, schema))
 
 
@@ -246,9 +254,13 @@ def _refuse_resizing(state: TableState, trigger: ResizeTrigger) -> None:
 
 def _checked_state(store: Store) -> TableState:
     state = load_state(store)
+    _check(state)
+    return state
+
+
+def _check(state: TableState) -> None:
     check_writable(state)
     _rings_of(state)
-    return state
 
 
 def _rings_of(state: TableState) -> ConsistentBuckets:
@@ -351,24 +363,6 @@ def sample_hashes(task: SampleTask) -> Hashes:
     if len(every) <= _SAMPLE:
         return every
     return every[np.linspace(0, len(every) - 1, _SAMPLE).astype(np.int64)]
-
-
-def _schedule(store: Store, plan: Resize, clock: Clock | None) -> str | None:
-    while True:
-        # The claims before the timeline: see `claims`.
-        state = _checked_state(store)
-        clock = clock or process_clock(state.properties.timeline_timezone)
-        claims, _ = settle(store, state.properties)
-        state = _checked_state(store)
-        salt = clock.next_instant(after=latest_time(state.timeline, claims))
-        groups = _groups_to_plan(state, plan, salt)
-        if not groups:
-            return None
-        requested = RequestedReplace(operation=_CLUSTER, strategy=RESIZE_STRATEGY, groups=groups)
-        body = encode_clustering_plan(requested, root=store.uri)
-        instant = schedule(state, claims, action=Action.CLUSTERING, body=body, clock=clock)
-        if instant is not None:
-            return instant
 
 
 def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[ClusteringGroup, ...]:
@@ -588,32 +582,3 @@ def _lost_by(
         if gone:
             return f"{gone[0]}, which the write of {requested} has put beside it, is gone"
     return None
-
-
-def _remove_unfinished(store: Store, instant: str, plan: RequestedReplace) -> None:
-    """Remove what writes that are not completed have put beside a resize that is about to be.
-
-    Hudi would see it then; for us it is hidden anyway. Who is still at it finds its file groups replaced, and is run
-    again. That the resize completes is decided: nobody commits in between whose logs were still needed.
-    """
-    logs = shadow_logs(store, instant, plan)
-    view = view_for(load_state(store), logs)
-    contents = in_parallel(store.read, [log.path for log in logs], store)
-    unfinished = []
-    for log, data in zip(logs, contents, strict=True):
-        instants = {
-            block.header.get(HeaderKey.INSTANT_TIME, "")
-            for block in decode_blocks(data, path=log.path)
-            if block.type is not BlockType.CORRUPT
-        }
-        if not all(map(view.is_committed, instants)):
-            unfinished.append(log.path)
-    in_parallel(store.delete, unfinished, store)
-
-
-def _mark(store: Store) -> None:
-    """Mark the rings that count. The resize is completed, so nothing here may fail it."""
-    try:
-        mark_rings(store, load_state(store).timeline)
-    except Exception as fault:
-        _log.warning("rings are not marked yet: %s", fault)

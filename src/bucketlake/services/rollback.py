@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from bucketlake.commit.claims import list_claims
+from bucketlake.commit.claims import latest_time, list_claims
 from bucketlake.commit.heartbeat import (
     Heartbeat,
     is_alive,
@@ -20,8 +20,16 @@ from bucketlake.commit.heartbeat import (
     stop_heartbeat,
 )
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.recovery import PLANNED, TRANSACTIONS, Recovery, RolledBack, recover, roll_back_run
-from bucketlake.commit.rollback import Target, announce_rollback, built_on, latest_time, roll_back
+from bucketlake.commit.operation import PLANNED, TRANSACTIONS
+from bucketlake.commit.recovery import Recovery, recover
+from bucketlake.commit.rollback import (
+    RolledBack,
+    Target,
+    announce_rollback,
+    built_on,
+    roll_back,
+    roll_back_run,
+)
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError
@@ -247,9 +255,12 @@ def _of_dead_writer(
 
 def _of_plan(order: RollbackOrder, store: Store, properties: TableProperties, clock: Clock) -> RolledBack:
     """Take back what was run of a compaction or clustering, then its plan."""
-    done = RolledBack(instant=order.instant.requested, action=order.instant.action, files=())
-    done = roll_back_run(store, properties, order.instant, clock=clock) or done
-    delete_pending(store, properties, instant=order.instant.requested, action=order.instant.action)
+    done = roll_back_run(store, properties, order.instant, clock=clock, keeps_plan=False)
+    if done is None:
+        raise CommitConflictError(
+            f"the {order.instant.action} of {order.instant.requested} was completed just now. Nothing was changed. "
+            f"Plan its rollback again."
+        )
     return done
 
 

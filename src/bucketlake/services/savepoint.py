@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bucketlake.commit.claims import list_claims
+from bucketlake.commit.claims import Claims, Outcome
 from bucketlake.commit.heartbeat import stop_heartbeat
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.recovery import TRANSACTIONS, recover
+from bucketlake.commit.operation import TRANSACTIONS
+from bucketlake.commit.publishing import Decision, completed_time, decide, publish_claim, settle
+from bucketlake.commit.recovery import recover
 from bucketlake.commit.restore import run_planned_restore
-from bucketlake.commit.rollback import latest_time
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import CommitConflictError, InstantError
@@ -34,12 +35,12 @@ from bucketlake.timeline import (
     RestorePlan,
     SavepointMetadata,
     State,
+    Timeline,
     delete_pending,
     encode_restore_plan,
     encode_savepoint,
     load_history,
     process_clock,
-    publish,
     read_savepoint_metadata,
     write_inflight,
     write_requested,
@@ -109,22 +110,23 @@ def create_savepoint(
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
     with table_lock(store, now_ms=clock.now_ms):
+        settle(store, properties)
         state = load_state(store)
         target = _write_to_protect(state, instant)
         metadata = SavepointMetadata(
             created_by=user, created_ms=clock.now_ms(), comment=comment, files=_files_at(state, target)
         )
-        write_inflight(store, properties, instant=target, action=Action.SAVEPOINT)
-        completed = clock.next_instant(after=latest_time(state.timeline, list_claims(store)))
-        publish(
-            store,
-            properties,
-            instant=target,
-            action=Action.SAVEPOINT,
-            completed=completed,
-            body=encode_savepoint(metadata),
-        )
-    return Savepoint(instant=target, completed=completed, metadata=metadata)
+        body = encode_savepoint(metadata)
+        write_inflight(store, properties, instant=target, action=Action.SAVEPOINT, body=body)
+
+        def look(claims: Claims, timeline: Timeline) -> Decision | None:  # noqa: ARG001 # as others are shown them
+            done = completed_time(timeline, target, Action.SAVEPOINT) is not None
+            return None if done else Decision(instant=target, action=Action.SAVEPOINT, outcome=Outcome.COMMIT)
+
+        claim = decide(store, properties, clock, look)
+        assert claim is not None, "a second savepoint was refused under this lock"
+        publish_claim(store, properties, claim)
+    return Savepoint(instant=target, completed=claim.completed, metadata=metadata)
 
 
 def find_savepoint(state: TableState, instant: str) -> Savepoint:

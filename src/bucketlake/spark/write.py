@@ -62,6 +62,7 @@ _OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
 class SparkRows(ABC):
     """Rows that Spark's tasks write: a subclass says where they come from."""
 
+    are_at_hand = False
     batch_limits: ClassVar[Mapping[str, str]]
     """Spark's settings for how much is sent to a task at once."""
 

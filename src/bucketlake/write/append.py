@@ -25,13 +25,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from bucketlake.commit.operation import Operation
-from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, complete
+from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin
 from bucketlake.config import MergeMode, TableType
 from bucketlake.errors import UnsupportedError
 from bucketlake.state import TableState, look_at_files
 from bucketlake.storage import Store
-from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after, put_layout
-from bucketlake.write.report import CommitSummary, KeySum, check_proof, commit_metadata, summarize
+from bucketlake.write.finish import Prepared, finish
+from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after
+from bucketlake.write.report import CommitSummary, KeySum, check_proof
 from bucketlake.write.state import WriteState, plan_write
 from bucketlake.write.task import GroupWritten
 
@@ -58,14 +59,13 @@ def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Appe
     def check(state: TableState) -> None:
         _check_appendable(state)
         columns_after(schema, state, Operation.UPSERT, options)
-        options.index_of(state)
 
-    transaction, state = begin(store, operation=Operation.UPSERT, check=check)
+    transaction, state = begin(store, operation=Operation.UPSERT, index_of=options.index_of, check=check)
     try:
         files, unmarked = look_at_files(state)
         plan = plan_write(
             state,
-            options.index_of(state),
+            transaction.index,
             files,
             instant=transaction.instant,
             operation=Operation.UPSERT,
@@ -99,32 +99,18 @@ def complete_append(append: Append, done: Sequence[Appended]) -> CommitSummary:
         with Heartbeat(transaction):
             check_proof(sent, written)
             check_files(transaction, written)
-            if not written:
-                abort(transaction)
-                return CommitSummary(operation=str(Operation.UPSERT))
-            put_layout(transaction, append.plan.index, {group.partition for group in written})
-            metadata = commit_metadata(
-                written,
-                operation=Operation.UPSERT,
-                schema=append.plan.schema,
-                table=transaction.properties.name,
-                sent=sent,
-                replaced={},
+            return finish(
+                Prepared(
+                    transaction=transaction,
+                    sent=sent,
+                    written=written,
+                    replaced={},
+                    schema=append.plan.schema,
+                )
             )
-            completed = complete(transaction, metadata)
     except BaseException:
-        decided = abort(transaction)
-        if decided is None:
-            raise
-        completed = decided
-    return summarize(
-        written,
-        operation=Operation.UPSERT,
-        instant=transaction.instant,
-        completed=completed,
-        replaced={},
-        seconds={},
-    )
+        abort(transaction)
+        raise
 
 
 def abort_append(append: Append) -> None:

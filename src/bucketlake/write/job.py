@@ -19,23 +19,22 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.commit.conflicts import Group
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.operation import Operation
-from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, complete, rebase
-from bucketlake.config import TableProperties
+from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, rebase
+from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError, SchemaError
 from bucketlake.index import Index
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout import DataFile, list_files
+from bucketlake.layout import DataFile, Listed
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
-from bucketlake.timeline import CommitMetadata
-from bucketlake.write.report import CommitSummary, KeySum, check_proof, commit_metadata, summarize
+from bucketlake.write.finish import Prepared, finish
+from bucketlake.write.report import CommitSummary, KeySum, check_proof
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
     SCHEMA_MERGED,
@@ -74,6 +73,10 @@ class Rows(Protocol):
     @property
     def cores(self) -> int:
         """How many tasks can run at once."""
+
+    @property
+    def are_at_hand(self) -> bool:
+        """Whether they need not be evaluated to be looked at."""
 
     def distinct(self, columns: Sequence[str]) -> pa.Table:
         """Return the distinct values of some columns."""
@@ -128,66 +131,49 @@ def _run_once(
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
         columns_after(rows.schema, state, operation, options)
-        options.index_of(state)
 
     with watch.stage("begin"):
-        transaction, state = begin(store, operation=operation, check=check)
+        transaction, state = begin(store, operation=operation, index_of=options.index_of, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction):
-        with watch.stage("plan"):
-            everything, unmarked = look_at_files(state)
-            files = _files_to_touch(rows, everything, state, operation)
-            with _checked_again(state):
-                plan = _plan(rows, transaction, state, files, options, unmarked)
-        with watch.stage("write"):
-            sent, written = rows.run(plan)
-            check_proof(sent, written)
-            check_files(transaction, written)
-            _check_places(written, planned=files, known=everything)
-        with watch.stage("commit"):
-            replaced = _replaced(state, files, operation, written)
-            put_layout(transaction, plan.index, {*replaced, *(group.partition for group in written)})
-            if not (replaced or any(group.path for group in written)):
-                abort(transaction)
-                outdated = sum(group.outdated for group in written)
-                return CommitSummary(
-                    operation=str(operation), rows=sent.rows, outdated=outdated, seconds=watch.seconds
-                )
-            metadata = commit_metadata(
-                written,
-                operation=operation,
-                schema=plan.schema,
-                table=state.properties.name,
-                sent=sent,
-                replaced=replaced,
-            )
-            for left in reversed(range(ATTEMPTS)):
-                try:
-                    completed = _commit(transaction, metadata)
-                    break
-                except CommitConflictError as conflict:
-                    # A merge-on-read table's second file would be a log, and the first, a base file, be left.
-                    may_keep = left and conflict.is_partial and plan.is_copy_on_write
-                    again = rebase(transaction, metadata) if may_keep else None
-                    if again is None:
-                        raise
-                    _log.info("%s", conflict)
-                    transaction, state, stale = again
-                    with watch.stage("rewrite"):
-                        written = _written_again(rows, transaction, state, stale, written, options)
-                    metadata = commit_metadata(
-                        written,
-                        operation=operation,
-                        schema=plan.schema,
-                        table=state.properties.name,
-                        sent=sent,
-                        replaced=replaced,
-                    )
-    return summarize(
-        written,
-        operation=operation,
-        instant=transaction.instant,
-        completed=completed,
-        replaced=replaced,
+        prepared = prepare(rows, transaction, state, options, watch)
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                with watch.stage("commit"):
+                    summary = finish(prepared)
+                return replace(summary, seconds=dict(watch.seconds))
+            except CommitConflictError as conflict:
+                # A merge-on-read table's second file would be a log, and the first, a base file, be left.
+                is_copy_on_write = transaction.properties.table_type is TableType.COPY_ON_WRITE
+                if not (left and conflict.is_partial and is_copy_on_write):
+                    raise
+                with watch.stage("rewrite"):
+                    again = _prepared_again(rows, prepared, options)
+                if again is None:
+                    raise
+                _log.info("%s", conflict)
+                prepared = again
+    raise AssertionError("the last attempt returns or raises")
+
+
+def prepare(
+    rows: Rows, transaction: Transaction, state: TableState, options: WriteOptions, watch: _Stopwatch
+) -> Prepared:
+    """Write the files of a write that has begun, and prove that they hold the rows."""
+    with watch.stage("plan"):
+        (files, unmarked), named = _look(rows, state, transaction.operation)
+        with _checked_again(state):
+            plan = _plan(rows, transaction, state, files, options, unmarked)
+    with watch.stage("write"):
+        sent, written = rows.run(plan)
+        check_proof(sent, written)
+        check_files(transaction, written)
+        _check_places(written, named)
+    return Prepared(
+        transaction=transaction,
+        sent=sent,
+        written=written,
+        replaced=_replaced(state, files, transaction.operation, written),
+        schema=plan.schema,
         seconds=watch.seconds,
     )
 
@@ -202,7 +188,7 @@ def _plan(
 ) -> WriteState:
     return plan_write(
         state,
-        options.index_of(state),
+        transaction.index,
         files,
         instant=transaction.instant,
         operation=transaction.operation,
@@ -213,21 +199,19 @@ def _plan(
     )
 
 
-def _written_again(
-    rows: Rows,
-    transaction: Transaction,
-    state: TableState,
-    stale: frozenset[Group],
-    written: Sequence[GroupWritten],
-    options: WriteOptions,
-) -> tuple[GroupWritten, ...]:
-    """Write the stale file groups again, on what others have made of them, and keep the rest.
+def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Prepared | None:
+    """Write the stale file groups again, on what others have made of them, and keep the rest; None if all are stale.
 
     A file keeps its name, and is replaced, never removed: an attempt of the first run that is still about cannot put
     its file back. So a group that has another id by now, because others opened its bucket too, needs another write.
     """
+    again = rebase(prepared.transaction, prepared.metadata, options.index_of)
+    if again is None:
+        return None
+    transaction, state, stale = again
+    written = prepared.written
     before = {(group.partition, group.file_id): group for group in written}
-    files = list_files(state.store, sorted({partition for partition, _ in stale}))
+    files = files_of(state, {partition for partition, _ in stale})
     plan = _plan(rows, transaction, state, files, options)
     ids = {(p, prefix): part.file_id for p, groups in plan.groups.items() for prefix, part in groups.items()}
     if any((group[0], ids.get(group)) not in before for group in stale):
@@ -250,7 +234,7 @@ def _written_again(
             )
     written = tuple((before | after).values())
     check_files(transaction, written)
-    return written
+    return replace(prepared, transaction=transaction, written=written)
 
 
 def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSummary:
@@ -260,33 +244,21 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
 
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
-        _check_partitions(partitions, files_of(state))
+        _check_partitions(partitions, files_of(state, partitions))
 
     with watch.stage("begin"):
-        transaction, state = begin(store, operation=operation, check=check)
+        transaction, state = begin(store, operation=operation, index_of=writing_index, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction), watch.stage("commit"):
-        replaced = replaced_by(state, files_of(state), partitions)
-        put_layout(transaction, writing_index(state).replacing(transaction.instant), replaced)
-        if not replaced:
-            abort(transaction)
-            return CommitSummary(operation=str(operation), seconds=watch.seconds)
-        metadata = commit_metadata(
-            (),
-            operation=operation,
-            schema=table_schema(state),
-            table=state.properties.name,
-            sent=KeySum(0, 0),
-            replaced=replaced,
+        return finish(
+            Prepared(
+                transaction=transaction,
+                sent=KeySum(0, 0),
+                written=(),
+                replaced=replaced_by(state, files_of(state, partitions), partitions),
+                schema=table_schema(state),
+                seconds=watch.seconds,
+            )
         )
-        completed = _commit(transaction, metadata)
-    return summarize(
-        (),
-        operation=operation,
-        instant=transaction.instant,
-        completed=completed,
-        replaced=replaced,
-        seconds=watch.seconds,
-    )
 
 
 def columns_after(
@@ -352,6 +324,7 @@ class ArrowRows:
     """Rows that are in memory, written by this process: for small data, and without Spark."""
 
     cores = 1
+    are_at_hand = True
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows.drop_columns([name for name in rows.column_names if name in META_COLUMNS])
@@ -417,40 +390,29 @@ def _checked_again(state: TableState) -> Iterator[None]:
         ) from damaged
 
 
-def _commit(transaction: Transaction, metadata: CommitMetadata) -> str:
-    """Commit; return the completion time. A failure after the decision fell is none: the write is published."""
-    try:
-        return complete(transaction, metadata)
-    except Exception as fault:
-        if isinstance(fault, CommitConflictError) and fault.is_partial:
-            raise  # Nothing was decided, and most of what was written may stay.
-        completed = abort(transaction)
-        if completed is None:
-            raise
-        return completed
+def _look(rows: Rows, state: TableState, operation: Operation) -> tuple[Listed, frozenset[str] | None]:
+    """List the partitions that a write may touch; and name them, None for all.
 
-
-def _files_to_touch(
-    rows: Rows, files: dict[str, tuple[DataFile, ...]], state: TableState, operation: Operation
-) -> dict[str, tuple[DataFile, ...]]:
-    """Choose, of a table's files, those of the partitions that a write may touch.
-
-    A table of few partitions is taken whole. Of one with many, only those that the rows name are taken along: that
-    costs a look at their partition columns.
+    Rows that are at hand are asked which they touch. Others must be evaluated for that, so they are only if the table
+    has many.
     """
-    if len(files) <= PARTITIONS_LISTED_WHOLE or operation is Operation.INSERT_OVERWRITE_TABLE:
-        return files
+    if rows.are_at_hand and operation is not Operation.INSERT_OVERWRITE_TABLE:
+        named = _partitions_of(rows, state)
+        return look_at_files(state, named), named
+    listed = look_at_files(state)
+    if len(listed.files) <= PARTITIONS_LISTED_WHOLE or operation is Operation.INSERT_OVERWRITE_TABLE:
+        return listed, None
+    named = _partitions_of(rows, state)
+    return listed._replace(files={p: files for p, files in listed.files.items() if p in named}), named
+
+
+def _partitions_of(rows: Rows, state: TableState) -> frozenset[str]:
     keys = KeyGenerator.from_properties(state.properties)
     names = list(dict.fromkeys(column.name.partition(".")[0] for column in keys.partition_fields))
-    touched = set(keys.partition_paths(rows.distinct(names)).to_pylist())
-    return {partition: group for partition, group in files.items() if partition in touched}
-
-
-def put_layout(transaction: Transaction, index: Index, partitions: Iterable[str]) -> None:
-    """Put down what the index keeps of partitions that a write is about to be committed to."""
-    for partition in sorted(partitions):
-        for path, body in index.layout_files(partition).items():
-            transaction.store.put_new(path, body)
+    paths = keys.partition_paths(rows.distinct(names)).to_pylist() if names else [""]
+    for path in paths:
+        keys.check_partition_path(path)
+    return frozenset(paths)
 
 
 def check_files(transaction: Transaction, written: Sequence[GroupWritten]) -> None:
@@ -464,12 +426,10 @@ def check_files(transaction: Transaction, written: Sequence[GroupWritten]) -> No
         )
 
 
-def _check_places(
-    written: Iterable[GroupWritten], *, planned: Collection[str], known: Collection[str]
-) -> None:
+def _check_places(written: Iterable[GroupWritten], named: Collection[str] | None) -> None:
     """Refuse rows of a partition that was not named when the rows were asked: the plan knows no file groups there."""
     for group in written:
-        if group.partition in known and group.partition not in planned:
+        if named is not None and group.partition not in named:
             raise ProofError(
                 f"rows of the partition {group.partition!r} arrived, and there were none when the rows were asked for "
                 f"their partitions. {_ROWS_CHANGE}"

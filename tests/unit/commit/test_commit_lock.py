@@ -11,7 +11,7 @@ from bucketlake.commit import commit_lock
 from bucketlake.commit.heartbeat import start_heartbeat
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.operation import Operation
-from bucketlake.commit.transaction import Transaction, begin, complete
+from bucketlake.commit.transaction import Transaction, begin, commit
 from bucketlake.config import load_properties
 from bucketlake.layout.names import heartbeat_path
 from bucketlake.storage import Store
@@ -75,7 +75,7 @@ def test_a_write_waits_until_hudi_has_looked_or_is_gone(
     request(store, earlier)
     pauses = Pauses(lambda: act(store, load_properties(store), instant=earlier, action=Action.COMMIT))
     monkeypatch.setattr(commit_lock, "sleep", pauses)
-    complete(transaction, NOTHING, clock=clock())
+    commit(transaction, NOTHING, clock=clock())
     assert pauses.count == 3
     left = [(earlier, False)] if is_left else []
     assert instants(store) == [*left, (transaction.instant, True)]
@@ -97,7 +97,7 @@ def test_the_lock_is_free_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.join()
 
     monkeypatch.setattr(commit_lock, "sleep", Pauses(in_another_thread))
-    complete(transaction, NOTHING, clock=clock())
+    commit(transaction, NOTHING, clock=clock())
     assert instants(store) == [(earlier, False), (transaction.instant, True)]
 
 
@@ -106,7 +106,7 @@ def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = begun(store)
     request(store, shift_instant(transaction.instant, -10))
     monkeypatch.setattr(commit_lock, "LOOKS_WITHIN_SECONDS", 0.1)
-    complete(transaction, NOTHING, clock=clock())
+    commit(transaction, NOTHING, clock=clock())
     assert (transaction.instant, True) in instants(store)
 
 
@@ -127,7 +127,7 @@ def test_nobody_waits_for_a_request(
     request(store, shift_instant(transaction.instant, shift_ms), heartbeat=heartbeat)
     pauses = Pauses()
     monkeypatch.setattr(commit_lock, "sleep", pauses)
-    complete(transaction, NOTHING, clock=clock())
+    commit(transaction, NOTHING, clock=clock())
     assert pauses.count == 0
 
 

@@ -68,6 +68,32 @@ def test_threads_take_turns(place: tuple[Store, str]) -> None:
         list(pool.map(work, range(4)))
 
 
+def test_a_thread_that_holds_the_lock_enters_again_without_asking_the_store(place: tuple[Store, str]) -> None:
+    """And leaves it held: what the outer block still has to do is done under the lock."""
+    store, path = place
+    counted = FaultyStore(store)
+    with table_lock(counted):
+        held, asked = says(store, path), len(counted.operations)
+        with table_lock(counted, wait_seconds=0), table_lock(counted, wait_seconds=0):
+            pass
+        assert len(counted.operations) == asked
+        assert says(store, path) == held
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ConflictError, match="another thread"):
+            pool.submit(lambda: table_lock(store, wait_seconds=0).__enter__()).result()
+    with table_lock(store, wait_seconds=0):
+        assert says(store, path)["owner"] != held["owner"]
+
+
+def test_a_block_that_fails_inside_another_leaves_the_lock_held(place: tuple[Store, str]) -> None:
+    store, path = place
+    with table_lock(store):
+        with pytest.raises(ValueError, match="inner"), table_lock(store):
+            raise ValueError("inner")
+        assert says(store, path)["expired"] is False
+    with table_lock(store, wait_seconds=0):
+        pass
+
+
 def test_a_lock_that_somebody_else_holds_is_waited_for(place: tuple[Store, str]) -> None:
     store, path = place
     other = json.dumps({"expired": False, "validUntil": system_ms() + VALID_MS, "owner": "somebody"}).encode()

@@ -15,7 +15,7 @@ from bucketlake.commit.claims import CLAIMS_KEPT, Claim, Outcome, forget_old, li
 from bucketlake.commit.heartbeat import DEAD_AFTER_MS, Heartbeat, beat
 from bucketlake.commit.operation import Operation
 from bucketlake.commit.recovery import Recovery, recover
-from bucketlake.commit.transaction import Transaction, abort, begin, complete, refuse_live_writers
+from bucketlake.commit.transaction import Transaction, abort, begin, commit, refuse_live_writers
 from bucketlake.config import TimelineTimezone, load_properties, update_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, CorruptTableError, UnsupportedError
 from bucketlake.layout.names import (
@@ -69,7 +69,7 @@ def test_a_write_goes_requested_inflight_completed() -> None:
     instant = transaction.instant
     assert names(store) == [f"{instant}.commit.requested", f"{instant}.inflight"]
     assert heartbeat_path(instant) in paths(store)
-    completed = complete(transaction, NOTHING, clock=clock())
+    completed = commit(transaction, NOTHING, clock=clock())
     assert completed > instant
     assert f"{instant}_{completed}.commit" in names(store)
     assert heartbeat_path(instant) not in paths(store)
@@ -87,7 +87,7 @@ def test_the_action_is_that_of_the_operation(table_type: str, operation: Operati
     store = new_table()
     update_properties(store, {"hoodie.table.type": table_type})
     transaction = begun(store, operation)
-    completed = complete(transaction, NOTHING, clock=clock())
+    completed = commit(transaction, NOTHING, clock=clock())
     assert f"{transaction.instant}_{completed}.{action}" in names(store)
     requested = store.read(f".hoodie/timeline/{transaction.instant}.{action}.requested")
     assert bool(requested) == (action == "replacecommit")
@@ -101,7 +101,7 @@ def test_times_are_later_than_everything_on_the_timeline_whatever_the_clock_says
     store.delete(f".hoodie/timeline/{future}.compaction.requested")
     transaction = begun(store)
     assert transaction.instant > shift_instant(future, 5)
-    assert complete(transaction, NOTHING, clock=clock()) > transaction.instant
+    assert commit(transaction, NOTHING, clock=clock()) > transaction.instant
 
 
 def test_a_live_writer_is_left_alone_by_the_next() -> None:
@@ -116,8 +116,8 @@ def test_a_live_writer_is_left_alone_by_the_next() -> None:
     assert set(paths(store)) > set(before)
     with pytest.raises(ConcurrentWriteError, match=f"commit of {first.instant} is under way"):
         refuse_live_writers(load_state(store), but=second.instant, clock=clock())
-    complete(second, NOTHING, clock=clock())
-    complete(first, CommitMetadata(operation="UPSERT", write_stats=(stat,)), clock=clock())
+    commit(second, NOTHING, clock=clock())
+    commit(first, CommitMetadata(operation="UPSERT", write_stats=(stat,)), clock=clock())
 
 
 def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next() -> None:
@@ -134,9 +134,9 @@ def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next() -> None:
     assert read_rollback_metadata(store, rollback).rolled_back == (dead.instant,)
     beat(store, transaction.instant)
     with pytest.raises(CommitConflictError, match="taken it for dead"):
-        complete(dead, NOTHING, clock=late)
+        commit(dead, NOTHING, clock=late)
     abort(dead)
-    complete(transaction, NOTHING, clock=late)
+    commit(transaction, NOTHING, clock=late)
 
 
 def test_a_partition_that_has_other_files_keeps_its_metadata() -> None:
@@ -183,7 +183,7 @@ def test_a_commit_in_between_is_a_conflict_and_nothing_of_ours_stays() -> None:
     body = encode_commit_metadata(ours, action=Action.COMMIT)
     store.put(f".hoodie/timeline/{theirs}_{shift_instant(theirs, 1)}.commit", body)
     with pytest.raises(CommitConflictError, match=f"commit of {theirs} came in between"):
-        complete(first, ours, clock=clock())
+        commit(first, ours, clock=clock())
     assert abort(first) is None
     assert stat.path not in paths(store)
     assert names(store)[-2:] == [f"{theirs}.commit.requested", f"{theirs}_{shift_instant(theirs, 1)}.commit"]
@@ -196,7 +196,7 @@ def test_a_compaction_that_was_pending_may_complete_beside_a_write() -> None:
     write_requested(store, properties, instant=planned, action=Action.LOG_COMPACTION)
     transaction = begun(store)
     store.put(f".hoodie/timeline/{planned}_{shift_instant(transaction.instant, 1)}.deltacommit", b"compacted")
-    complete(transaction, NOTHING, clock=clock())
+    commit(transaction, NOTHING, clock=clock())
 
 
 @pytest.mark.parametrize("change", ["hoodie.table.metadata.partitions", "hoodie.bucket.index.num.buckets"])
@@ -205,7 +205,7 @@ def test_a_table_that_changed_in_between_is_a_conflict(change: str) -> None:
     transaction = begun(store)
     update_properties(store, {change: "8"})
     with pytest.raises(CommitConflictError, match=r"hoodie\.properties"):
-        complete(transaction, NOTHING, clock=clock())
+        commit(transaction, NOTHING, clock=clock())
 
 
 @pytest.mark.parametrize("action", [Action.CLUSTERING, Action.RESTORE, Action.INDEXING])
@@ -237,7 +237,7 @@ def test_a_write_whose_commit_was_decided_is_published_not_aborted() -> None:
     stat = write_file(transaction, "a", 3)
     lost = _LosesAnswers(store)
     with pytest.raises(OSError, match="lost"):
-        complete(
+        commit(
             replace(transaction, store=lost),
             CommitMetadata(operation="UPSERT", write_stats=(stat,)),
             clock=clock(),
@@ -275,9 +275,9 @@ def test_of_two_writers_that_took_no_notice_of_each_other_one_commits() -> None:
     second = begun(store)
     for path, data in hidden.items():
         store.put(path, data)
-    complete(second, metadata, clock=clock())
+    commit(second, metadata, clock=clock())
     with pytest.raises(CommitConflictError, match=f"{second.instant} came in between"):
-        complete(first, metadata, clock=clock())
+        commit(first, metadata, clock=clock())
 
 
 def claim(number: int, *, instant: str = "1", completed: str = "2") -> Claim:

@@ -6,7 +6,7 @@ import pytest
 
 from bucketlake import Table
 from bucketlake.index import ConfigVersions, current_version, declare_rules, list_versions
-from bucketlake.index.rule_versions import VersionsPlan, plan_versions
+from bucketlake.index.rules_keeper import VersionsPlan, plan_versions
 from bucketlake.layout.names import hashing_config_path
 from bucketlake.services import Retention, archive_table, clean_table
 from bucketlake.services.rescale import rescale_table

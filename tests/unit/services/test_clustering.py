@@ -599,7 +599,7 @@ def test_a_clustering_whose_rollback_was_decided_never_completes() -> None:
         rollback=later,
     )
     assert take(table.store, claim)
-    with pytest.raises(CommitConflictError, match="decided to roll it back"):
+    with pytest.raises(CommitConflictError, match="decided to take it back"):
         run_clustering(table.store, instant)
     state = load_state(table.store)
     assert state.timeline.pending() == ()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import Table, create_table
-from bucketlake.commit.transaction import abort, begin, complete
+from bucketlake.commit.transaction import abort, begin, commit
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -63,7 +63,7 @@ def rescale(store: Store, rules: str, default: int) -> str:
     transaction, _ = begin(store, operation=Operation.INSERT_OVERWRITE, clock=clock())
     config = HashingConfig(expressions=rules, default_count=default, instant=transaction.instant)
     write_config(store, config)
-    complete(transaction, CommitMetadata(operation="INSERT_OVERWRITE", write_stats=()), clock=clock())
+    commit(transaction, CommitMetadata(operation="INSERT_OVERWRITE", write_stats=()), clock=clock())
     return transaction.instant
 
 
@@ -238,7 +238,7 @@ def test_a_write_that_began_under_older_rules_is_refused_and_run_again_under_the
     with pytest.raises(
         CommitConflictError, match=r"change of the bucket rules, from .* to .*, came in between"
     ):
-        complete(transaction, CommitMetadata(operation="UPSERT", write_stats=()), clock=clock())
+        commit(transaction, CommitMetadata(operation="UPSERT", write_stats=()), clock=clock())
     abort(transaction)
 
 
@@ -248,7 +248,7 @@ def test_so_is_one_that_began_while_the_table_had_simple_buckets() -> None:
     transaction, _ = begin(table.store, operation=Operation.UPSERT, clock=clock())
     rescale(table.store, "p0,9", 2)
     with pytest.raises(CommitConflictError, match="from none to"):
-        complete(transaction, CommitMetadata(operation="UPSERT", write_stats=()), clock=clock())
+        commit(transaction, CommitMetadata(operation="UPSERT", write_stats=()), clock=clock())
 
 
 @pytest.mark.shows("P7")

@@ -1,0 +1,102 @@
+"""What tables with consistent hashing keep: the versions of every partition's ring, and rows beside a resize.
+
+While a bucket is being split or merged, writers put rows to the file groups that take its place as well, or only there,
+with a reference in the old one (`resizes`). When the resize completes, what unfinished writes have put there goes; when
+it is taken back, pending or completed, the rows that lie only there go back first to where they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from bucketlake.config import TableProperties, TableType
+from bucketlake.index.consistent import list_markers, outdated_rings, ring_files_of
+from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
+from bucketlake.index.partition import instant_of, is_initial
+from bucketlake.index.resizes import (
+    find_unknown_resize,
+    pending_resizes,
+    plan_of_resize,
+    references,
+    shadow_logs,
+    unfinished_logs,
+)
+from bucketlake.state import load_state
+from bucketlake.storage import Store
+from bucketlake.timeline import Action, CommitMetadata, Timeline
+
+
+class RingsKeeper(Keeper):
+    """Keeps rings."""
+
+    def moving(self, store: Store, timeline: Timeline) -> frozenset[str]:
+        return frozenset(pending_resizes(store, timeline))
+
+    def in_the_way(
+        self,
+        store: Store,
+        properties: TableProperties,
+        timeline: Timeline,
+        metadata: CommitMetadata,
+        *,
+        known: Collection[str],
+        is_given_up: Callable[[str], bool],
+    ) -> str | None:
+        return find_unknown_resize(
+            store,
+            timeline,
+            metadata,
+            known=known,
+            is_given_up=is_given_up,
+            is_copy_on_write=properties.table_type is TableType.COPY_ON_WRITE,
+        )
+
+    def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:  # noqa: ARG002
+        found = NOTHING
+        for partition in sorted(change.written | change.replaced):
+            files = change.index.layout_files(partition)
+            # The first version is derived by every writer alike; a later one is its instant's own, and Hudi may have
+            # been cut off while writing it.
+            is_first = all(is_initial(instant_of(path)) for path in files)
+            found |= Upkeep(new=files) if is_first else Upkeep(puts=files)
+        return found
+
+    def before_publishing(
+        self, store: Store, properties: TableProperties, *, instant: str, action: Action
+    ) -> Upkeep:
+        if action is not Action.CLUSTERING:
+            return NOTHING
+        plan = plan_of_resize(store, properties, instant)
+        return NOTHING if plan is None else Upkeep(deletes=unfinished_logs(load_state(store), instant, plan))
+
+    def after_publishing(self, store: Store, properties: TableProperties, timeline: Timeline) -> Upkeep:  # noqa: ARG002
+        return self.before_archiving(store, timeline)
+
+    def before_taking_back(
+        self,
+        store: Store,
+        properties: TableProperties,
+        timeline: Timeline,  # noqa: ARG002
+        undone: Undone,
+    ) -> Undoing:
+        if undone.action.when_completed is not Action.REPLACE_COMMIT:
+            return Undoing()
+        plan = plan_of_resize(store, properties, undone.instant)
+        if plan is None:
+            return Undoing()
+        return Undoing(
+            upkeep=Upkeep(joins=references(store, plan, view=load_state(store).view)),
+            files=tuple(log.path for log in shadow_logs(store, undone.instant, plan)),
+            takes_plan=True,
+        )
+
+    def after_taking_back(self, store: Store, *, instant: str, action: Action) -> Upkeep:
+        if action.when_completed is not Action.REPLACE_COMMIT:
+            return NOTHING
+        return Upkeep(deletes=ring_files_of(store, instant))
+
+    def before_archiving(self, store: Store, timeline: Timeline) -> Upkeep:
+        return Upkeep(new=dict.fromkeys(list_markers(store, timeline), b""))
+
+    def when_cleaning(self, store: Store, timeline: Timeline, *, before: str) -> Upkeep:
+        return Upkeep(deletes=outdated_rings(store, timeline, before=before))
