@@ -11,7 +11,7 @@ import pytest
 
 from bucketlake import Table, create_table
 from bucketlake.commit import heartbeat, locks, recovery
-from bucketlake.commit.locks import OBJECT_LOCK_PATH, table_lock
+from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.errors import ConflictError
 from bucketlake.storage import Store, open_store
 from bucketlake.testing.faulty_store import FaultyStore
@@ -65,11 +65,11 @@ def test_the_lock_of_a_dead_host_is_told_while_it_holds_and_taken_over_after(
     table = made(uri, s3_server)
     table.store.delete(OBJECT_LOCK_PATH)
     take_and_die(uri, dict(s3_server.options))
-    monkeypatch.setitem(table_lock.__wrapped__.__kwdefaults__, "wait_seconds", 0.2)  # type: ignore[attr-defined]
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.2)
     with pytest.raises(ConflictError, match=r"held by a host that is gone, renewed .* s ago"):
         table.upsert(orders(range(4), "too early", 2))
     assert names(table) == {f"first {n}" for n in range(4)}
-    monkeypatch.setitem(table_lock.__wrapped__.__kwdefaults__, "wait_seconds", 20.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 20.0)
     table.upsert(orders(range(4), "after", 3))
     assert names(table) == {f"after {n}" for n in range(4)}
     check_invariants(table)

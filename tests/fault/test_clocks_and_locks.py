@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table
-from bucketlake.commit import clock_skew
-from bucketlake.commit.locks import DISK_LOCK_PATH, VALID_MS, table_lock
+from bucketlake.commit import clock_skew, locks
+from bucketlake.commit.locks import DISK_LOCK_PATH, VALID_MS
 from bucketlake.config import TimelineTimezone
 from bucketlake.errors import ClockSkewError, ConflictError
 from bucketlake.testing.invariants import check_invariants
@@ -109,7 +109,7 @@ def test_the_lock_of_a_host_that_died_is_told_and_taken_over_when_it_runs_out(
         table.store.put(DISK_LOCK_PATH, json.dumps(body).encode())
 
     left(VALID_MS)
-    monkeypatch.setitem(table_lock.__wrapped__.__kwdefaults__, "wait_seconds", 0.2)  # type: ignore[attr-defined]
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.2)
     with pytest.raises(ConflictError, match=r"held by bucketlake-gone-17, renewed 0 s ago.*Try again"):
         table.upsert(orders(range(4), "early", 2))
     assert names(table) == {f"first {n}" for n in range(4)}

@@ -196,7 +196,7 @@ def test_while_hudi_holds_the_lock_we_do_not_commit(
     path = tmp_path / "orders"
     table = orders_table(path, table_type="COPY_ON_WRITE")
     table.upsert(orders(range(4), "start", 0))
-    monkeypatch.setitem(table_lock.__wrapped__.__kwdefaults__, "wait_seconds", 0.3)  # type: ignore[attr-defined]
+    monkeypatch.setattr("bucketlake.commit.locks.WAIT_SECONDS", 0.3)
     # Hudi's lock is this file, with nothing in it; a Hudi that died leaves it behind.
     table.store.put(DISK_LOCK_PATH, b"")
     with pytest.raises(ConflictError, match=r"left no name in \.hoodie/lock.*if dead, delete the file"):

@@ -98,11 +98,11 @@ class Heartbeat:
     """
 
     def __init__(
-        self, write: Beating, *, every_seconds: float = BEAT_SECONDS, is_another: bool = False
+        self, write: Beating, *, every_seconds: float | None = None, is_another: bool = False
     ) -> None:
         self._store = write.store
         self._instant = write.instant
-        self._every_seconds = every_seconds
+        self._every_seconds = BEAT_SECONDS if every_seconds is None else every_seconds
         self._is_another = is_another
         self._ended = Event()
         self._thread = Thread(target=self._run, name=f"heartbeat of {write.instant}", daemon=True)

@@ -1,9 +1,14 @@
 """The table lock: at most one writer checks and commits at a time, Hudi's writers included.
 
     shared disk      .hoodie/lock                    there while somebody holds it     (FileSystemBasedLockProvider)
-    object stores    .hoodie/.locks/table_lock.json  {"expired": false, "validUntil": ms, "owner": "..."}
+    object stores    .hoodie/.locks/table_lock.json  {"expired": false, "validUntil": ms, "owner": "...",
+                                                      "process": {"bootId": "...", "pidNamespace": 4026531836,
+                                                                  "pid": 17, "startTime": 4711}}
                                                      replaced on condition             (StorageBasedLockProvider)
     memory           none: one process is all there is
+
+`process` is ours; Hudi's StorageLockFile passes over keys that it does not know. The lock of a process of this host
+that is provably dead (`processes`) is taken over at once.
 
 Threads of one process line up for a lock of their own first. A thread that holds a table's lock may enter again: the
 inner block asks the store for nothing and gives nothing back. A lock is held for the seconds of a commit, and renewed
@@ -27,6 +32,7 @@ from dataclasses import dataclass
 from threading import Event, Lock, RLock, Thread
 from time import monotonic, sleep
 
+from bucketlake.commit.processes import Process, is_provably_dead, this_process
 from bucketlake.errors import ConflictError
 from bucketlake.storage import FileStat, Store
 from bucketlake.timeline.clock import system_ms
@@ -64,10 +70,45 @@ class _Held:
 
     owner: str
     valid_until_ms: int
+    process: Process | None = None
 
     def render(self, *, expired: bool = False) -> bytes:
-        body = {"expired": expired, "validUntil": self.valid_until_ms, "owner": self.owner}
+        body: dict[str, object] = {
+            "expired": expired,
+            "validUntil": self.valid_until_ms,
+            "owner": self.owner,
+        }
+        if self.process is not None:
+            body["process"] = {
+                "bootId": self.process.boot_id,
+                "pidNamespace": self.process.pid_namespace,
+                "pid": self.process.pid,
+                "startTime": self.process.start_time,
+            }
         return json.dumps(body).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> _Held | None:
+        """Read a lock file; None if that is nothing we understand, as with Hudi's on disk."""
+        try:
+            body = json.loads(data or b"{}")
+            expired, until, owner = body.get("expired", False), body["validUntil"], body["owner"]
+            return cls(str(owner), -DRIFT_MS - 1 if expired else int(until), _process(body.get("process")))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def _process(said: object) -> Process | None:
+    match said:
+        case {
+            "bootId": str(boot_id),
+            "pidNamespace": int(namespace),
+            "pid": int(pid),
+            "startTime": int(start_time),
+        }:
+            return Process(boot_id, namespace, pid, start_time)
+        case _:
+            return None
 
 
 @contextmanager
@@ -125,6 +166,7 @@ class _FileLock:
         self._path = DISK_LOCK_PATH if self._is_disk else OBJECT_LOCK_PATH
         # Every holder is somebody else, even in one process: a lock that was lost must not look like ours.
         self._owner = f"bucketlake-{socket.gethostname()}-{os.getpid()}-{_chance.getrandbits(64):016x}"
+        self._process = this_process()
 
     def acquire(self, deadline: float, wait_seconds: float) -> None:
         pause = 0.01
@@ -165,9 +207,12 @@ class _FileLock:
         stat, held = found
         if held is not None and held.owner == self._owner:
             return True  # The answer to our first try was lost on the way.
-        if held is None or self._now_ms() <= held.valid_until_ms + DRIFT_MS:
+        if held is None or not (self._has_run_out(held) or _is_of_the_dead(held)):
             return False
         return self._store.replace_if(self._path, mine, stat.version)
+
+    def _has_run_out(self, held: _Held) -> bool:
+        return self._now_ms() > held.valid_until_ms + DRIFT_MS
 
     def release(self) -> None:
         """Give the lock up, unless it was taken from us."""
@@ -189,19 +234,15 @@ class _FileLock:
         return self._store.replace_if(self._path, self._fresh().render(expired=expired), found[0].version)
 
     def _found(self) -> tuple[FileStat, _Held | None] | None:
-        """Return the lock file, and what it says: None if that is nothing we understand, as with Hudi's on disk."""
+        """Return the lock file, and what it says, if we understand it."""
         try:
             stat = self._store.stat(self._path)
-            body = json.loads(self._store.read(self._path) or b"{}")
-            expired, until, owner = body.get("expired", False), body["validUntil"], body["owner"]
+            return stat, _Held.parse(self._store.read(self._path))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return stat, None
-        return stat, _Held(str(owner), -DRIFT_MS - 1 if expired else int(until))
 
     def _fresh(self) -> _Held:
-        return _Held(self._owner, self._now_ms() + VALID_MS)
+        return _Held(self._owner, self._now_ms() + VALID_MS, self._process)
 
     def _holder(self) -> str:
         found = self._found()
@@ -212,6 +253,10 @@ class _FileLock:
         if held is None:
             return f"a writer that left no name in {self._path}, as Hudi does, {age} s ago; if dead, delete the file"
         return f"{held.owner}, renewed {age} s ago"
+
+
+def _is_of_the_dead(held: _Held) -> bool:
+    return held.process is not None and is_provably_dead(held.process)
 
 
 def _too_long(store: Store, holder: str, wait_seconds: float) -> ConflictError:

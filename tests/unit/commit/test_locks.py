@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
+from bucketlake.commit import locks, processes
 from bucketlake.commit.locks import DISK_LOCK_PATH, OBJECT_LOCK_PATH, VALID_MS, table_lock
 from bucketlake.errors import ConflictError
 from bucketlake.storage import LocalStore, MemoryStore, Store
@@ -31,8 +36,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, str]:
     return Bucket(), OBJECT_LOCK_PATH
 
 
-def says(store: Store, path: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(store.read(path))
+def says(store: Store, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(store.read(path))
     return found
 
 
@@ -103,6 +108,20 @@ def test_a_lock_that_somebody_else_holds_is_waited_for(place: tuple[Store, str])
     assert store.read(path) == other
 
 
+def test_how_long_to_wait_is_looked_up_when_somebody_waits(
+    place: tuple[Store, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a test can shorten it for the processes it starts."""
+    store, path = place
+    store.put(
+        path,
+        json.dumps({"expired": False, "validUntil": system_ms() + VALID_MS, "owner": "somebody"}).encode(),
+    )
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.0)
+    with pytest.raises(ConflictError, match="within 0 s"), table_lock(store):
+        raise AssertionError("not ours")
+
+
 def test_a_lock_whose_time_has_run_out_is_taken_over(place: tuple[Store, str]) -> None:
     store, path = place
     store.put(
@@ -110,6 +129,125 @@ def test_a_lock_whose_time_has_run_out_is_taken_over(place: tuple[Store, str]) -
     )
     with table_lock(store, wait_seconds=1):
         assert says(store, path)["owner"] != "dead"
+
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="nothing is provable elsewhere")
+
+
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What a process left in the lock file that was killed while it held the lock."""
+    folder = tmp_path_factory.mktemp("dead")
+    dying = f"""
+import os, signal
+from bucketlake.commit import locks, processes
+from bucketlake.commit.locks import table_lock
+from bucketlake.storage import LocalStore
+with table_lock(LocalStore({str(folder)!r})):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", dying], check=False).returncode == -9
+    return (folder / DISK_LOCK_PATH).read_bytes()
+
+
+def our_own(store: Store) -> dict[str, Any]:
+    """What a lock of this process says."""
+    with table_lock(store):
+        return says(store, DISK_LOCK_PATH if isinstance(store, LocalStore) else OBJECT_LOCK_PATH)
+
+
+@on_linux
+@pytest.mark.shows("X2")
+def test_the_lock_of_a_process_of_this_host_that_is_dead_is_taken_over_at_once(
+    place: tuple[Store, str], left_behind: bytes
+) -> None:
+    store, path = place
+    assert json.loads(left_behind)["validUntil"] > system_ms() + VALID_MS / 2
+    store.put(path, left_behind)
+    with table_lock(store, wait_seconds=0):
+        assert says(store, path)["owner"] != json.loads(left_behind)["owner"]
+
+
+@on_linux
+def test_a_lock_says_four_things_of_its_process(place: tuple[Store, str]) -> None:
+    process = our_own(place[0])["process"]
+    assert process["pid"] == os.getpid()
+    assert process["bootId"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert process["pidNamespace"] == Path("/proc/self/ns/pid").stat().st_ino
+    assert process["startTime"] == int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+
+
+@on_linux
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bootId": "another host, or this one before it was started again"},
+        {"pidNamespace": 1},
+        {"bootId": None},
+        {"pid": "17"},
+        {"pid": 0},
+        {"pid": -1},
+        {"startTime": None},
+    ],
+    ids=str,
+)
+def test_the_lock_of_a_process_that_may_live_elsewhere_is_waited_for(
+    place: tuple[Store, str], left_behind: bytes, change: dict[str, object]
+) -> None:
+    store, path = place
+    said = json.loads(left_behind)
+    lock = json.dumps({**said, "process": said["process"] | change}).encode()
+    store.put(path, lock)
+    with pytest.raises(ConflictError, match="held by"), table_lock(store, wait_seconds=0.01):
+        raise AssertionError("not ours")
+    assert store.read(path) == lock
+
+
+@on_linux
+def test_the_lock_of_a_living_process_is_waited_for(place: tuple[Store, str]) -> None:
+    store, path = place
+    lock = json.dumps(our_own(store) | {"owner": "another thread"}).encode()
+    store.put(path, lock)
+    with pytest.raises(ConflictError, match="held by another thread"), table_lock(store, wait_seconds=0.01):
+        raise AssertionError("not ours")
+    assert store.read(path) == lock
+
+
+@on_linux
+def test_a_process_that_got_the_pid_of_a_dead_one_does_not_keep_its_lock(place: tuple[Store, str]) -> None:
+    store, path = place
+    said = our_own(store)
+    said["process"]["startTime"] -= 1
+    store.put(path, json.dumps(said | {"owner": "dead"}).encode())
+    with table_lock(store, wait_seconds=0):
+        assert says(store, path)["owner"] != "dead"
+
+
+@on_linux
+def test_a_process_that_is_hidden_from_us_is_not_taken_for_dead(
+    place: tuple[Store, str], left_behind: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A /proc that hides the processes of other users, and a kernel that knows them."""
+    store, path = place
+    store.put(path, left_behind)
+
+    def forbidden(pid: int, signal: int) -> None:
+        raise PermissionError(pid, signal)
+
+    monkeypatch.setattr(os, "kill", forbidden)
+    with pytest.raises(ConflictError, match="held by"), table_lock(store, wait_seconds=0.01):
+        raise AssertionError("not ours")
+
+
+def test_where_nothing_is_provable_a_lock_says_nothing_of_its_process(
+    place: tuple[Store, str], left_behind: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, path = place
+    monkeypatch.setattr(processes, "_PROC", Path("/nowhere"))
+    assert "process" not in our_own(store)
+    store.put(path, left_behind)
+    with pytest.raises(ConflictError, match="held by"), table_lock(store, wait_seconds=0.01):
+        raise AssertionError("not ours")
 
 
 def test_a_lock_that_was_taken_from_us_is_not_released(place: tuple[Store, str]) -> None:

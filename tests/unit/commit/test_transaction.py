@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit import heartbeat
 from bucketlake.commit.claims import CLAIMS_KEPT, Claim, Outcome, forget_old, list_claims, take
 from bucketlake.commit.heartbeat import DEAD_AFTER_MS, Heartbeat, beat
 from bucketlake.commit.operation import Operation
@@ -147,12 +148,13 @@ def test_a_partition_that_has_other_files_keeps_its_metadata() -> None:
     assert "a/.hoodie_partition_metadata" in paths(store)
 
 
-def test_a_heartbeat_keeps_a_writer_alive_and_its_end_is_the_writers() -> None:
+def test_a_heartbeat_keeps_a_writer_alive_and_its_end_is_the_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.001)
     store = new_table()
     transaction = begun(store)
     path = heartbeat_path(transaction.instant)
     first = store.stat(path).version
-    with Heartbeat(transaction, every_seconds=0.001):
+    with Heartbeat(transaction):
         while store.stat(path).version == first:
             pass
     assert path not in paths(store)
