@@ -94,6 +94,15 @@ class Ring:
         """Return how many hashes a node owns."""
         return (self.nodes[place].value - self.before(place).value - 1) % RANGE + 1
 
+    def can_split(self, place: int, at: int) -> bool:
+        """Tell whether a hash ends a first half of a node's range: it is in it, and not its last.
+
+        >>> ring = Ring((Node(10, "a"), Node(20, "b")))
+        >>> [at for at in (9, 10, 11, 19, 20, 21) if ring.can_split(1, at)]
+        [11, 19]
+        """
+        return 0 <= at <= HASH_MAX and (at - self.before(place).value - 1) % RANGE < self.width(place) - 1
+
     def with_children(self, children: Iterable[Node]) -> Ring:
         """Return the ring after a resize.
 
@@ -176,6 +185,7 @@ def halving_point(ring: Ring, place: int, ring_hashes: npt.NDArray[np.int32]) ->
 
 def split(ring: Ring, place: int, at: int, prefixes: tuple[str, str]) -> tuple[Node, Node]:
     """Return the children that a node splits into: the first owns its hashes up to `at`."""
+    assert ring.can_split(place, at), "a point outside the range would take keys from other nodes"
     node = ring.nodes[place]
     return Node(at, prefixes[0], Tag.REPLACE), Node(node.value, prefixes[1], Tag.REPLACE)
 

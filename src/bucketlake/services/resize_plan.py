@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bucketlake.errors import ConfigError
 from bucketlake.index import BUCKETS_MAX, Node, Ring, Tag, derived_prefix, halving_point, merge, split
-from bucketlake.index.ring import RANGE, middle_between
+from bucketlake.index.ring import HASH_MAX, RANGE, middle_between
 from bucketlake.layout import FileGroupId, FileSlice
 
 FILE_BYTES = 120 << 20
@@ -34,7 +34,8 @@ Hashes = npt.NDArray[np.int32]
 class SplitPolicy(Protocol):
     """Where to split a bucket: the last hash of the first half, None if there is no such point.
 
-    It is given the ring, the bucket's place on it, and the hashes of keys in the bucket, sorted: a sample.
+    It is given the ring, the bucket's place on it, and the hashes of keys in the bucket, sorted: a sample. Any hash of
+    the bucket's range will do but the last, after which nothing is left for the second half.
     """
 
     def __call__(self, ring: Ring, place: int, hashes: Hashes) -> int | None: ...
@@ -303,7 +304,9 @@ def _changes(
     for prefix in large_buckets(state, trigger):
         place = state.ring.place_of(prefix)
         sample = hashes.get((state.partition, prefix))
-        at = trigger.policy(state.ring, place, sample) if sample is not None and len(sample) else None
+        at = (
+            _split_point(state, place, sample, trigger.policy) if sample is not None and len(sample) else None
+        )
         if at is None:
             left_alone.append(
                 f"{state.partition or '(the table)'}: bucket {prefix} has {state.slices[prefix].size_bytes:,} bytes, "
@@ -320,6 +323,24 @@ def _changes(
             spare -= len(places) - 1
             slices = tuple(state.slices[state.ring.nodes[place].file_id_prefix] for place in places)
             yield BucketChange(partition=state.partition, places=tuple(places), slices=slices)
+
+
+def _split_point(state: RingState, place: int, hashes: Hashes, policy: SplitPolicy) -> int | None:
+    """Ask the policy, and take its answer for no more than what it is: somebody's function."""
+    at = policy(state.ring, place, hashes)
+    if at is None:
+        return None
+    is_whole = isinstance(at, int | np.integer) and not isinstance(at, bool)
+    if not is_whole or not state.ring.can_split(place, int(at)):
+        first, last = (state.ring.before(place).value + 1) % RANGE, state.ring.nodes[place].value
+        around = f" (after {HASH_MAX} comes 0)" if first > last else ""
+        raise ConfigError(
+            f"the split policy {getattr(policy, '__name__', None) or policy!r} chose {at!r} for bucket "
+            f"{state.ring.nodes[place].file_id_prefix} of {state.partition or '(the table)'}; expected a hash of the "
+            f"bucket's range, {first} to {last}{around}, but not its last, or None. Mend the policy, or take one "
+            f"of {', '.join(POLICIES)}. Nothing was changed."
+        )
+    return int(at)
 
 
 def _runs_to_merge(state: RingState, trigger: ResizeTrigger, touched: set[int]) -> Iterator[list[int]]:

@@ -494,6 +494,17 @@ def test_what_cannot_be_resized_is_refused() -> None:
         table.buckets.abort("20260101000000000")
     with pytest.raises(ConfigError, match="policy is 'odd'"):
         table.buckets.resize(policy="odd")
+    timeline = table.timeline()
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match="policy '<lambda>' chose -1"):
+            table.buckets.resize(
+                dry_run=dry_run,  # type: ignore[call-overload] # both in turn
+                policy=lambda ring, place, hashes: -1,
+                file_bytes=1_000,
+                split_threshold=1.0,
+                merge_threshold=0.1,
+            )
+    assert table.timeline() == timeline
     with pytest.raises(ConfigError, match="expected 1 at least"):
         table.buckets.resize(rounds=0)
     with pytest.raises(ConfigError, match="grow by themselves"):

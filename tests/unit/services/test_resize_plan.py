@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketlake.errors import ConfigError
 from bucketlake.index import HashingMetadata, Node, Ring, Tag, decode_children, encode_children
-from bucketlake.index.ring import HASH_MAX, RANGE, halving_point
+from bucketlake.index.ring import HASH_MAX, RANGE, halving_point, split
 from bucketlake.layout import FileSlice
 from bucketlake.layout.file_slice import BaseFile
 from bucketlake.services.resize_plan import (
@@ -165,6 +166,54 @@ def test_the_middle_is_hudis_and_narrows_down_where_all_keys_are_on_one_side() -
     narrow = np.array([before + 1_000, before + 1_001], np.int32)
     at = at_the_middle(ring, 1, narrow)
     assert at == before + 1_000
+
+
+@pytest.mark.shows("C4")
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda first, last: first - 1,
+        lambda first, last: last,
+        lambda first, last: last + 1,
+        lambda first, last: -1,
+        lambda first, last: HASH_MAX + 1,
+        lambda first, last: first + 0.5,
+        lambda first, last: True,
+        lambda first, last: str(first),
+    ],
+    ids=["before", "last", "after", "negative", "no hash", "half", "flag", "text"],
+)
+def test_a_split_point_outside_of_the_buckets_range_is_refused_and_its_policy_named(
+    count: int, chosen: Callable[[int, int], Any]
+) -> None:
+    """It would take the place of another bucket's end, and with it that bucket's keys."""
+    state = state_of([500] + (count - 1) * [100])
+    first = (state.ring.before(0).value + 1) % RANGE
+
+    def my_policy(ring: Ring, place: int, hashes: np.ndarray) -> Any:
+        return chosen(first, ring.nodes[place].value)
+
+    with pytest.raises(
+        ConfigError, match=r"policy 'my_policy' chose .* of p; expected a hash.*Mend the policy"
+    ):
+        plan(state, trigger=ResizeTrigger(file_bytes=100, policy=my_policy))
+
+
+@given(st.data())
+def test_a_split_point_inside_of_the_buckets_range_is_taken(data: st.DataObject) -> None:
+    ring = data.draw(rings)
+    place = data.draw(st.integers(0, len(ring.nodes) - 1))
+    start, width = ring.before(place).value + 1, ring.width(place)
+    reach = data.draw(st.integers(0, width - 1))
+    at = (start + reach) % RANGE
+    assert ring.can_split(place, at) == (reach < width - 1)
+    if reach < width - 1:
+        after = ring.with_children(split(ring, place, at, ("first", "second")))
+        assert len(after.nodes) == len(ring.nodes) + 1
+        assert [node for node in after.nodes if node.file_id_prefix in ring.prefixes] == [
+            node for node in ring.nodes if node != ring.nodes[place]
+        ]
 
 
 rings = st.sets(st.integers(0, HASH_MAX), min_size=1, max_size=8).map(
