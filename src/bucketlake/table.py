@@ -76,7 +76,13 @@ from bucketlake.services.rescale import (
     resume_rescale,
     roll_back_rescale,
 )
-from bucketlake.services.resize import ROUNDS_MAX, abort_resize, look_for_resize, resize_table
+from bucketlake.services.resize import (
+    ROUNDS_MAX,
+    abort_resize,
+    look_for_abort,
+    look_for_resize,
+    resize_table,
+)
 from bucketlake.services.resize_plan import POLICIES, Resize, ResizeTrigger, SplitPolicy
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
@@ -901,18 +907,23 @@ class Buckets:
     def abort(self, instant: None = ..., *, dry_run: bool = ...) -> RollbackOrder: ...
 
     @overload
-    def abort(self, instant: str) -> RolledBack | None: ...
+    def abort(self, instant: str, *, dry_run: Literal[False] = ...) -> RolledBack | None: ...
+
+    @overload
+    def abort(self, instant: str, *, dry_run: Literal[True]) -> RollbackOrder | None: ...
 
     def abort(
         self, instant: str | None = None, *, dry_run: bool = False
     ) -> RollbackOrder | RolledBack | None:
         """Take back a rescale that was cut off, or the resize of an instant that is not completed.
 
-        Of a rescale, returns what that deletes; a dry run does no more. Of a resize, None if it was completed
-        meanwhile. What was written beside either stays. Nobody may be running it.
+        A dry run returns what that deletes, and changes nothing. Of a resize, either returns None if it was
+        completed meanwhile. What was written beside it stays. Nobody may be running it.
         """
         if instant is None:
             return abort_rescale(self._table.store, dry_run=dry_run)
+        if dry_run:
+            return look_for_abort(self._table.store, instant)
         return abort_resize(self._table.store, instant)
 
     def _change(

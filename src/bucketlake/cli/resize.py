@@ -105,12 +105,17 @@ def abort(
     storage: Storage = None,
 ) -> None:
     """Take back a rescale that was cut off, or a resize that is not completed; what was written beside it stays."""
+    found = open_table(table, storage).buckets
     if instant is None:
-        order = open_table(table, storage).buckets.abort(dry_run=not yes)
-        show_order(order, as_json=as_json, yes=yes)
+        show_order(found.abort(dry_run=not yes), as_json=as_json, yes=yes)
         return
-    text = f"take back the resize of {instant}"
-    if yes:
-        done = open_table(table, storage).buckets.abort(instant)
-        text = str(done) if done is not None else f"the resize of {instant} was completed meanwhile"
-    Screen(as_json).show({"instant": instant, "done": yes}, text if yes else f"{text}\n{HINT}")
+    if not yes:
+        order = found.abort(instant, dry_run=True)
+        if order is not None:
+            show_order(order, as_json=as_json, yes=False)
+            return
+    done = found.abort(instant) if yes else None
+    text = (
+        str(done) if done is not None else f"the resize of {instant} is completed: there is nothing to abort"
+    )
+    Screen(as_json).show({"instant": instant, "done": done is not None}, text)

@@ -4,6 +4,7 @@
     schedule_resize   T.clustering.requested: the file groups, and the nodes that take their place
     run_resize        T.clustering.inflight; new file groups; T.hashing_meta; T_C.replacecommit
     abort_resize      takes one back that is not completed: nothing that was written beside it is lost
+    look_for_abort    what that deletes
     resize_table      rounds of these, until nothing is left to do
 
 A resize is a clustering whose plan Hudi reads as its own, and runs. What is written to a bucket meanwhile goes to the
@@ -86,6 +87,7 @@ from bucketlake.services.resize_plan import (
     large_buckets,
     plan_resize,
 )
+from bucketlake.services.rollback import RollbackOrder, gather_evidence, plan_rollback
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state, table_schema, view_for
 from bucketlake.storage import Store
@@ -207,6 +209,19 @@ def abort_resize(store: Store, instant: str, *, clock: Clock | None = None) -> R
     if done is None:
         clustered_before(load_state(store), instant)
     return done
+
+
+def look_for_abort(store: Store, instant: str, *, clock: Clock | None = None) -> RollbackOrder | None:
+    """Say what taking a pending resize back deletes; None if it is completed. Changes nothing."""
+    state = _checked_state(store)
+    pending = pending_clustering(state, instant)
+    if pending is None:
+        clustered_before(state, instant)
+        return None
+    # `abort_resize` does not ask whether somebody is at it, so neither does this.
+    return plan_rollback(
+        state, pending, replace(gather_evidence(state, pending, clock=clock), is_alive=False)
+    )
 
 
 def resize_table(

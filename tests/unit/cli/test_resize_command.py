@@ -55,12 +55,26 @@ def test_a_pending_resize_is_told_and_taken_back(run: Any, tmp_path: Path, table
     table.upsert(orders([0, 1], "beside", 30))
     before = rows_of(table)
     assert f"finish the pending resize {instant}" in run("buckets", "resize", path)[1]
-    assert "give --yes" in run("buckets", "abort", path, instant)[1]
+    out = run("buckets", "abort", path, instant)[1]
+    assert "give --yes" in out and f"roll back the requested clustering of {instant}" in out
+    assert json.loads(run("buckets", "abort", path, instant, "--json")[1])["done"] is False
     assert load_state(table.store).timeline.pending(Action.CLUSTERING)
     code, out, _ = run("buckets", "abort", path, instant, "--yes")
     assert code == 0 and instant in out
     assert load_state(table.store).timeline.pending() == ()
     assert rows_of(table) == before
+    for words in ((), ("--yes",)):
+        code, _, err = run("buckets", "abort", path, instant, *words)
+        assert code == 2 and f"no clustering {instant}" in err
+
+
+def test_a_completed_resize_is_nothing_to_abort(run: Any, tmp_path: Path, table: Table) -> None:
+    (done,) = table.buckets.resize(
+        file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=4
+    ).runs
+    for words in ((), ("--yes",)):
+        code, out, _ = run("buckets", "abort", tmp_path / "orders", done.instant, *words, "--json")
+        assert (code, json.loads(out)["done"]) == (0, False)
 
 
 @pytest.mark.parametrize(

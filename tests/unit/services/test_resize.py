@@ -170,6 +170,28 @@ def test_writes_beside_a_resize_are_seen_before_and_after_it(
 
 
 @pytest.mark.shows("C6")
+@pytest.mark.parametrize("virtual_logs", [False, True])
+def test_a_dry_run_of_an_abort_says_what_it_deletes_and_changes_nothing(virtual_logs: bool) -> None:
+    table = loaded(virtual_logs=virtual_logs)
+    instant = schedule(table)
+    table.upsert(rows_of(range(50, 150), ts=3))
+    before, rows = table.store.list("", recursive=True).files, contents(table)
+    order = table.buckets.abort(instant, dry_run=True)
+    assert order is not None
+    assert (order.instant.requested, order.instant.action) == (instant, Action.CLUSTERING)
+    assert f"clustering of {instant}" in str(order) and all(
+        f"delete {file.path}" in str(order) for file in order.files
+    )
+    assert table.store.list("", recursive=True).files == before
+    assert table.buckets.abort(instant) is not None
+    left = {file.path for file in table.store.list("", recursive=True).files}
+    assert order.files and left.isdisjoint(file.path for file in order.files)
+    assert contents(table) == rows
+    with pytest.raises(InstantError, match=f"no clustering {instant}"):
+        table.buckets.abort(instant, dry_run=True)
+
+
+@pytest.mark.shows("C6")
 def test_rows_go_to_the_children_only_where_logs_are_virtual() -> None:
     bytes_written = {}
     for virtual_logs in (False, True):
