@@ -67,6 +67,7 @@ from bucketlake.services.rescale import (
     BUDGET_BYTES,
     Rescale,
     Rescaled,
+    RescaleRollback,
     abort_rescale,
     committed_versions,
     look_for_rescale,
@@ -850,14 +851,15 @@ class Buckets:
         """Go on with a rescale that was cut off. What it has written, and nobody has outdated since, is kept."""
         return resume_rescale(self._table.store, tasks=_tasks(spark, progress))
 
-    def rollback(self, instant: str, *, dry_run: bool = True, with_newer: bool = False) -> RollbackOrder:
-        """Take a rescale back, data and rules together. Returns what that deletes.
+    def rollback(self, instant: str, *, dry_run: bool = True, with_newer: bool = False) -> RescaleRollback:
+        """Take a rescale back, data and rules together. Returns what that deletes; a dry run does no more.
 
-        One that others came after is refused; `with_newer` takes those back first.
+        One that other rescales came after is refused; `with_newer` takes those back first. If something else depends
+        on one of them, none is taken back. A call that was cut off is finished by the same call again.
         """
         store = self._table.store
         if dry_run:
-            return rescale_order(store, instant)
+            return rescale_order(store, instant, with_newer=with_newer)
         return roll_back_rescale(store, instant, with_newer=with_newer)
 
     @overload

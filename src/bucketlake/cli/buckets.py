@@ -114,8 +114,9 @@ def rollback(
     storage: Storage = None,
 ) -> None:
     """Take a rescale back, data and rules together. Says what it would do unless --yes."""
-    order = open_table(table, storage).buckets.rollback(instant, dry_run=not yes, with_newer=with_newer)
-    show_order(order, as_json=as_json, yes=yes)
+    found = open_table(table, storage).buckets.rollback(instant, dry_run=not yes, with_newer=with_newer)
+    facts = {"instant": instant, "done": yes, "instants": list(found.instants), "files": list(found.files)}
+    Screen(as_json).show(facts, "\n".join([str(found), *([] if yes else [HINT])]))
 
 
 def show_order(order: RollbackOrder, *, as_json: bool, yes: bool) -> None:

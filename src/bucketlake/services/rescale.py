@@ -5,7 +5,7 @@
                       which hides the old groups
     resume_rescale    the same, from where it was cut off
     abort_rescale     takes back what was done of it
-    rescale_order     what taking back a completed one would do
+    rescale_order     what taking back a completed one, and those that came after it, would do
 
 A rescale is a write like others: begun, and then completed or aborted. Its version of the rules counts once its
 replacecommit is completed, and not before, so data and rules change in one step for every reader.
@@ -32,9 +32,11 @@ from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.commit.claims import Claims
 from bucketlake.commit.completion import Said, complete, tidy
 from bucketlake.commit.heartbeat import take_over
+from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.operation import Operation
 from bucketlake.commit.recovery import RESCALE_KEY, pending_rescales, recover, rescale_plan
+from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.transaction import (
     Heartbeat,
     Transaction,
@@ -73,7 +75,14 @@ from bucketlake.services.catch_up import NOTHING_MOVED, Moved, catch_up, last_ro
 from bucketlake.services.compaction import schema_text
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.regroup import Regroup, RegroupTask, named
-from bucketlake.services.rollback import RollbackOrder, look_for_rollback, run_rollback
+from bucketlake.services.rollback import (
+    RollbackOrder,
+    look_for_rollback,
+    look_for_rollbacks,
+    refuse_others,
+    run_rollback,
+    run_rollbacks,
+)
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state, table_schema, view_for
 from bucketlake.storage import Store, in_parallel
@@ -87,6 +96,7 @@ from bucketlake.timeline import (
     Timeline,
     encode_requested_replace,
     process_clock,
+    read_rollback_metadata,
     write_inflight,
 )
 from bucketlake.write.report import PROOF_KEY
@@ -381,43 +391,100 @@ def committed_versions(store: Store, timeline: Timeline) -> tuple[HashingConfig,
     return tuple(load_config(store, found[instant]) for instant in sorted(found))
 
 
-def rescale_order(store: Store, instant: str) -> RollbackOrder:
-    """Plan taking a rescale back; `InstantError` if the instant is none, or others came after it."""
-    state = load_state(store)
-    _check_is_rescale(state, instant)
-    return look_for_rollback(state, instant)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleRollback:
+    """Rescales to take back, one after the other; prints as what that deletes."""
+
+    orders: tuple[RollbackOrder, ...]
+    """The newest first."""
+    finished: tuple[RolledBack, ...] = ()
+    """Those that an earlier call was cut off at, and this one has brought to their end."""
+
+    @property
+    def instants(self) -> tuple[str, ...]:
+        return (
+            *(done.instant for done in self.finished),
+            *(order.instant.requested for order in self.orders),
+        )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of what is deleted."""
+        return (
+            *(path for done in self.finished for path in done.files),
+            *(file.path for order in self.orders for file in order.files),
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.finished, *self.orders)))
 
 
-def roll_back_rescale(store: Store, instant: str, *, with_newer: bool = False) -> RollbackOrder:
+def rescale_order(store: Store, instant: str, *, with_newer: bool = False) -> RescaleRollback:
+    """Plan taking a rescale back, or with `with_newer` those too that came after it.
+
+    `InstantError` if the instant is none, or others depend on one of them.
+    """
+    return _look_for_rollback_of_rescales(load_state(store), instant, with_newer=with_newer)
+
+
+def roll_back_rescale(
+    store: Store, instant: str, *, with_newer: bool = False, clock: Clock | None = None
+) -> RescaleRollback:
     """Take a rescale back: the old file groups, and the rules from before, count again.
 
-    With `with_newer`, those that came after it are taken back first, the newest before the others.
+    With `with_newer`, those that came after it are taken back first, the newest before the others: all of them, or
+    none if one must stay. If it is cut off, the same call goes on with it.
     """
-    if with_newer:
-        for newer in reversed(_newer(load_state(store), instant)):
-            roll_back_rescale(store, newer)
-    order = rescale_order(store, instant)
-    run_rollback(order, store)
-    return order
+    state = load_state(store)
+    recovered = recover(store, state.properties, clock=clock)
+    refuse_others(recovered)
+    finished = tuple(
+        done
+        for done in recovered.rolled_back
+        if done.action is Action.REPLACE_COMMIT and done.instant >= instant
+    )
+    if any(done.instant == instant for done in finished):
+        return RescaleRollback(orders=(), finished=finished)
+    with table_lock(store):
+        state = load_state(store)
+        found = _look_for_rollback_of_rescales(state, instant, with_newer=with_newer)
+        run_rollbacks(found.orders, store, clock=clock)
+    return replace(found, finished=finished)
 
 
-def _check_is_rescale(state: TableState, instant: str) -> None:
+def _look_for_rollback_of_rescales(state: TableState, instant: str, *, with_newer: bool) -> RescaleRollback:
     newer = _newer(state, instant)
-    if newer:
+    if newer and not with_newer:
         raise InstantError(
             f"the rescale {instant} cannot be rolled back: {', '.join(newer)} came after it. Roll those back first, "
-            f"the newest before the others, or all at once: with_newer=True, --with-newer."
+            f"the newest before the others, or all at once: with_newer=True, --with-newer, with_newer => true."
         )
+    try:
+        return RescaleRollback(orders=look_for_rollbacks(state, [*reversed(newer), instant]))
+    except InstantError as refusal:
+        if not newer:
+            raise
+        raise InstantError(
+            f"the {len(newer) + 1} rescales from {instant} on are rolled back all together or not at all; nothing was "
+            f"changed. {refusal}"
+        ) from refusal
 
 
 def _newer(state: TableState, instant: str) -> list[str]:
     """Return the rescales after `instant`, oldest first; `InstantError` if that is none."""
-    versions = list_versions(state.store, with_archived=False).active
+    versions = list_versions(state.store)
+    known_rules = {*versions.active, *versions.archived}
     rescales = [
-        i.requested for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested in versions
+        i.requested for i in state.timeline.completed(Action.REPLACE_COMMIT) if i.requested in known_rules
     ]
     if instant not in rescales:
         known = ", ".join(rescales) or "none"
+        for rollback in state.timeline.completed(Action.ROLLBACK):
+            if instant in read_rollback_metadata(state.store, rollback).rolled_back:
+                raise InstantError(
+                    f"{instant} is rolled back already, by the rollback of {rollback.requested}; found {known} that "
+                    f"can be."
+                )
         raise InstantError(
             f"{instant} is no completed rescale; found {known}. See `bucketlake buckets show`."
         )

@@ -1,15 +1,18 @@
-"""Rollback: take one instant back, a write that was committed or one that was not.
+"""Rollback: take instants back, writes that were committed or one that was not.
 
 `plan_rollback` decides; it refuses what others depend on. A committed write goes only while it is the newest, is not
 protected by a savepoint, and no clean has deleted the files that would come back. A pending write goes only if nobody
 is at it. A pending compaction or clustering goes with its plan.
+
+Several committed writes go the newest first, all of them or none: they are checked as a whole, and announced before the
+first is taken back, so that nobody begins to write between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 
 from bucketlake.commit.claims import latest_time, list_claims
 from bucketlake.commit.heartbeat import (
@@ -44,6 +47,7 @@ from bucketlake.timeline import (
     Clock,
     CommitMetadata,
     Instant,
+    Timeline,
     delete_pending,
     load_history,
     process_clock,
@@ -155,30 +159,68 @@ def look_for_rollback(state: TableState, requested: str, *, clock: Clock | None 
     return plan_rollback(state, instant, gather_evidence(state, instant, clock=clock))
 
 
+def look_for_rollbacks(
+    state: TableState, requested: Iterable[str], *, clock: Clock | None = None
+) -> tuple[RollbackOrder, ...]:
+    """Plan to take several instants back, the newest first; refused as a whole if one of them must stay."""
+    check_writable(state)
+    return _plan_in_order(state, [find_instant(state, one) for one in requested], clock)
+
+
+def _plan_in_order(
+    state: TableState, instants: Iterable[Instant], clock: Clock | None
+) -> tuple[RollbackOrder, ...]:
+    """Plan each on the timeline as those before it leave it."""
+    orders = []
+    for instant in instants:
+        orders.append(plan_rollback(state, instant, gather_evidence(state, instant, clock=clock)))
+        state = _without(state, [instant])
+    return tuple(orders)
+
+
+def _without(state: TableState, gone: Sequence[Instant]) -> TableState:
+    return replace(state, timeline=Timeline(tuple(i for i in state.timeline.instants if i not in gone)))
+
+
 def run_rollback(order: RollbackOrder, store: Store, *, clock: Clock | None = None) -> RolledBack:
     """Take the instant back, as Hudi does it. If that is cut off, the next write or recovery finishes it.
 
     Raises `CommitConflictError` if the table has moved on since the plan was made, `ConcurrentWriteError` while
     somebody writes to it.
     """
+    if order.instant.action in TRANSACTIONS and not order.instant.is_completed:
+        state = load_state(store)
+        check_writable(state)
+        clock = clock or process_clock(state.properties.timeline_timezone)
+        return _of_dead_writer(order, store, state.properties, clock)
+    return run_rollbacks([order], store, clock=clock)[0]
+
+
+def run_rollbacks(
+    orders: Sequence[RollbackOrder], store: Store, *, clock: Clock | None = None
+) -> tuple[RolledBack, ...]:
+    """Take committed writes back, the newest first, or a plan: all of them, or none where one must stay by now.
+
+    Raises as `run_rollback`. If it is cut off, the next write or recovery finishes the one that was being taken back.
+    """
     state = load_state(store)
     check_writable(state)
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
-    if order.instant.action in TRANSACTIONS and not order.instant.is_completed:
-        return _of_dead_writer(order, store, properties, clock)
     refuse_others(recover(store, properties, clock=clock))
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
-        if order.instant not in state.timeline.instants:
-            raise CommitConflictError(
-                f"the {order.instant.action} of {order.instant.requested} is no longer as it was when its rollback "
-                f"was planned. Nothing was changed. Look at the timeline, and plan again."
-            )
-        plan_rollback(state, order.instant, gather_evidence(state, order.instant, clock=clock))
-        if order.instant.action in PLANNED:
-            return _of_plan(order, store, properties, clock)
-        return _of_commit(order, store, properties, clock)
+        for order in orders:
+            if order.instant not in state.timeline.instants:
+                raise CommitConflictError(
+                    f"the {order.instant.action} of {order.instant.requested} is no longer as it was when its rollback "
+                    f"was planned. Nothing was changed. Look at the timeline, and plan again."
+                )
+        _plan_in_order(state, [order.instant for order in orders], clock)
+        if orders[0].instant.action in PLANNED:
+            assert len(orders) == 1, "plans go one by one"
+            return (_of_plan(orders[0], store, properties, clock),)
+        return _of_commits(orders, store, properties, clock)
 
 
 @contextmanager
@@ -220,22 +262,34 @@ class _Beating:
     instant: str
 
 
-def _of_commit(order: RollbackOrder, store: Store, properties: TableProperties, clock: Clock) -> RolledBack:
-    with announced_time(store, clock) as rollback:
-        files = tuple(file.path for file in order.files)
-        target = Target.of(order.instant, rollback=rollback, files=files)
-        announce_rollback(store, properties, target, rollback=rollback, files=files)
-        # Who begins from now on sees the rollback; who began before is seen here.
-        state = load_state(store)
+def _of_commits(
+    orders: Sequence[RollbackOrder], store: Store, properties: TableProperties, clock: Clock
+) -> tuple[RolledBack, ...]:
+    with ExitStack() as under_way:
+        announced: list[tuple[str, Target]] = []
+        for order in orders:
+            rollback = under_way.enter_context(announced_time(store, clock))
+            files = tuple(file.path for file in order.files)
+            target = Target.of(order.instant, rollback=rollback, files=files)
+            announce_rollback(store, properties, target, rollback=rollback, files=files)
+            announced.append((rollback, target))
+        # Who begins from now on sees the rollbacks; who began before is seen here.
+        state = _without(load_state(store), [order.instant for order in orders])
         others = state.timeline.pending(*TRANSACTIONS)
-        if others or built_on(state.timeline, order.instant):
-            delete_pending(store, properties, instant=rollback, action=Action.ROLLBACK)
-            stop_heartbeat(store, rollback)
+        oldest = orders[-1].instant
+        if others or built_on(state.timeline, oldest):
+            # Those of older instants first: left alone, each would be taken for one that can be finished.
+            for rollback, _ in reversed(announced):
+                delete_pending(store, properties, instant=rollback, action=Action.ROLLBACK)
+                stop_heartbeat(store, rollback)
             refuse_the_living(others)
-            _check_newest(state, order.instant, f"the {order.instant.action} of {order.instant.requested}")
-        done = roll_back(store, properties, target, clock, keep_partitions=False)
-        assert done is not None, "a committed target is always taken back"
-    return done
+            _check_newest(state, oldest, f"the {oldest.action} of {oldest.requested}")
+        done = []
+        for _, target in announced:
+            one = roll_back(store, properties, target, clock, keep_partitions=False)
+            assert one is not None, "a committed target is always taken back"
+            done.append(one)
+    return tuple(done)
 
 
 def _of_dead_writer(

@@ -5,7 +5,7 @@
     argument  := [argument-name ("=>" | "=")] value
 
 Names of arguments have hyphens, as in the design, or underscores, as in Hudi, and may be in quotes; so may numbers
-and booleans. Arguments without a name come first, in Hudi's order.
+and booleans. Arguments without a name come first, in Hudi's order; those that are not Hudi's have a name.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class ManagerCall:
     """The new default; None keeps the last."""
     rule: str = "regex"
     """The type of the rules."""
+    with_newer: bool = False
+    """Whether rescales that came after the one to roll back are taken back with it."""
     dry_run: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,6 +81,8 @@ def _call(cursor: Cursor, given: Mapping[str, tuple[Token, str]], values: Mappin
     for name in ("bucket_number", "rule"):
         if name in given and values[name] not in (None, "regex") and not changes_rules:
             cursor.fail(f"{name} only with overwrite or add", at=given[name][0])
+    if values.get("with_newer") and action is not ManagerAction.ROLLBACK:
+        cursor.fail("with_newer only with rollback", at=given["with_newer"][0])
     return ManagerCall(
         table=values["table"],
         action=action,
@@ -86,6 +90,7 @@ def _call(cursor: Cursor, given: Mapping[str, tuple[Token, str]], values: Mappin
         instant=values[action] if action is ManagerAction.ROLLBACK else None,
         bucket_number=values.get("bucket_number"),
         rule=values.get("rule", "regex"),
+        with_newer=values.get("with_newer", False),
         dry_run=values.get("dry_run", True),
         options=values.get("options", {}),
     )
@@ -104,10 +109,10 @@ def _read_arguments(cursor: Cursor) -> dict[str, tuple[Token, str]]:
             named = True
         elif named:
             cursor.fail("a name and '=>': arguments without a name come before those with one")
-        elif len(seen) == len(_READERS):
-            cursor.fail(f"no more than {len(_READERS)} arguments")
+        elif len(seen) == len(_HUDIS):
+            cursor.fail(f"no more than {len(_HUDIS)} arguments without a name")
         else:
-            name = list(_READERS)[len(seen)]
+            name = _HUDIS[len(seen)]
         if name in seen:
             cursor.fail(f"{name} once", at=at)
         seen.add(name)
@@ -179,7 +184,6 @@ def _options(cursor: Cursor, at: Token, value: str) -> dict[str, str]:
 
 
 _READERS = {
-    # In the order of Hudi's own procedure, which calls without names depend on.
     "table": _text,
     "overwrite": _text,
     "bucket_number": _bucket_number,
@@ -189,4 +193,7 @@ _READERS = {
     "show_config": _flag,
     "rule": _text,
     "options": _options,
+    "with_newer": _flag,
 }
+_HUDIS = tuple(_READERS)[:9]
+"""In the order of Hudi's own procedure, which calls without names depend on."""

@@ -306,6 +306,6 @@ def _manage(spark: SparkSession, catalog: Catalog, call: ManagerCall) -> Any:
             )
         case ManagerAction.ROLLBACK:
             assert call.instant is not None
-            return buckets.rollback(call.instant, dry_run=call.dry_run)
+            return buckets.rollback(call.instant, dry_run=call.dry_run, with_newer=call.with_newer)
         case ManagerAction.SHOW_CONFIG:
             return buckets.show_config()

@@ -39,6 +39,25 @@ def test_rules_are_shown_changed_and_taken_back(run: Any, tmp_path: Path) -> Non
     assert rows_of(table) == before
 
 
+def test_several_rescales_are_shown_and_taken_back_at_once(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    table = written_table(path)
+    before = rows_of(table)
+    done = [
+        json.loads(run("buckets", "overwrite", path, rules, "--yes", "--json")[1])["done"]
+        for rules in ("p,3", "p,4")
+    ]
+    code, _, err = run("buckets", "rollback", path, done[0])
+    assert code == 2 and "--with-newer" in " ".join(err.split())
+    out = run("buckets", "rollback", path, done[0], "--with-newer")[1]
+    assert all(f"replacecommit of {instant}" in out for instant in done) and "give --yes" in out
+    assert len(json.loads(run("buckets", "show", path, "--json")[1])["versions"]) == 2, "a dry run"
+    facts = json.loads(run("buckets", "rollback", path, done[0], "--with-newer", "--yes", "--json")[1])
+    assert (facts["done"], facts["instants"]) == (True, done[::-1])
+    assert json.loads(run("buckets", "show", path, "--json")[1])["versions"] == []
+    assert rows_of(table) == before
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

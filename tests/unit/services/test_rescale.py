@@ -17,15 +17,16 @@ from bucketlake.errors import (
     CommitConflictError,
     ConcurrentWriteError,
     ConfigError,
+    ConflictError,
     InstantError,
     UnsupportedError,
 )
 from bucketlake.index import declare_rules, list_versions
 from bucketlake.services import plan_compaction, schedule_compaction
 from bucketlake.services.held import load_held
-from bucketlake.services.rescale import abort_rescale, rescale_table
+from bucketlake.services.rescale import abort_rescale, rescale_table, roll_back_rescale
 from bucketlake.state import files_of, load_state
-from bucketlake.storage import LocalStore
+from bucketlake.storage import LocalStore, MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from stand_ins.transactions import clock
@@ -139,12 +140,130 @@ def test_a_rescale_is_taken_back_data_and_rules_together(table_type: str, rules:
 def test_several_rescales_are_taken_back_at_once() -> None:
     table = a_table("memory://rescale-several", rules=None)
     before = contents(table)
-    first, *_ = [table.buckets.overwrite(f"d,{count}", dry_run=False) for count in (3, 4, 5)]
-    table.buckets.rollback(first.instant, dry_run=False, with_newer=True)
+    done = [table.buckets.overwrite(f"d,{count}", dry_run=False) for count in (3, 4, 5)]
+    first, files = done[0], table.store.list("", recursive=True).files
+    planned = table.buckets.rollback(first.instant, with_newer=True)
+    assert planned.instants == tuple(one.instant for one in reversed(done))
+    assert all(f"replacecommit of {one.instant}" in str(planned) for one in done)
+    assert planned.files and all(f"delete {path}" in str(planned) for path in planned.files)
+    assert table.store.list("", recursive=True).files == files, "a dry run"
+    assert table.buckets.rollback(first.instant, dry_run=False, with_newer=True) == planned
+    left = {file.path for file in table.store.list("", recursive=True).files}
+    assert left.isdisjoint(planned.files)
     table = Table.open(table.store.uri)
     assert (contents(table), counts(table)) == (before, {"d0": 2, "d1": 2, "d2": 2})
     assert table.buckets.show_config() == ()
     check_invariants(table)
+
+
+@pytest.fixture(scope="module")
+def rescaled() -> tuple[Table, list[str]]:
+    """A table that was rescaled three times, and the instants of that; to be copied."""
+    table = a_table("memory://rescaled")
+    return table, [table.buckets.overwrite(f"d,{count}", dry_run=False).instant for count in (3, 4, 5)]
+
+
+def copy_of(table: Table, name: str) -> Table:
+    store = MemoryStore(name)
+    for file in table.store.list("", recursive=True).files:
+        store.put(file.path, table.store.read(file.path))
+    return Table.open(store.uri)
+
+
+@pytest.mark.shows("P7")
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_write_between_several_rescales_refuses_them_as_a_whole(after: int) -> None:
+    """Not only the rest, once the newer ones are gone."""
+    table = a_table(f"memory://rescale-between-{after}")
+    instants = []
+    for number in range(3):
+        instants.append(table.buckets.overwrite(f"d,{3 + number}", dry_run=False).instant)
+        if number + 1 == after:
+            between = table.upsert(rows_of(9, ts=7)).instant
+    before = table.store.list("", recursive=True).files
+    for dry_run in (True, False):
+        with pytest.raises(InstantError, match=f"cannot be rolled back.*{between}"):
+            table.buckets.rollback(instants[0], dry_run=dry_run, with_newer=True)
+    assert table.store.list("", recursive=True).files == before
+    if after < 3:
+        table.buckets.rollback(instants[after], dry_run=False, with_newer=True)
+        assert counts(table) == dict.fromkeys(["d0", "d1", "d2"], 2 + after)
+    check_invariants(table)
+
+
+@pytest.mark.shows("P7")
+def test_a_savepoint_keeps_several_rescales_as_a_whole(rescaled: tuple[Table, list[str]]) -> None:
+    table, instants = copy_of(rescaled[0], "rescale-kept"), rescaled[1]
+    table.savepoint(instants[1])
+    before = table.store.list("", recursive=True).files
+    with pytest.raises(InstantError, match=r"3 rescales .*nothing was changed.*savepoint"):
+        table.buckets.rollback(instants[0], dry_run=False, with_newer=True)
+    assert table.store.list("", recursive=True).files == before
+
+
+def changing(operations: list[str]) -> list[int]:
+    looks = ("list", "stat", "read")
+    return [n for n, what in enumerate(operations, 1) if what.split()[0] not in looks]
+
+
+@pytest.mark.shows("P7", "X2")
+def test_a_writer_that_comes_between_several_rollbacks_finds_all_of_them_or_none(
+    rescaled: tuple[Table, list[str]],
+) -> None:
+    table, instants = copy_of(rescaled[0], "rescale-comer"), rescaled[1]
+    counting = FaultyStore(table.store)
+    roll_back_rescale(counting, instants[0], with_newer=True)
+    outcomes = set[tuple[bool, bool]]()
+    for number in changing(counting.operations)[::4]:
+        table = copy_of(rescaled[0], f"rescale-comer-{number}")
+        wrote: list[bool] = []
+
+        def write(store: Store, wrote: list[bool] = wrote) -> None:
+            try:
+                Table.open(store.uri).upsert(rows_of(60, ts=9))
+                wrote.append(True)
+            except ConflictError:
+                wrote.append(False)
+
+        try:
+            roll_back_rescale(
+                FaultyStore(table.store, fails_at=number, meanwhile=write), instants[0], with_newer=True
+            )
+            is_done = True
+        except (ConflictError, InstantError):
+            is_done = False
+        expected = {"d0": 2, "d1": 3, "d2": 2} if is_done else {"d0": 5, "d1": 5, "d2": 5}
+        assert counts(table) == expected, counting.operations[number - 1]
+        assert {row[2] for row in contents(table)} == ({9} if wrote == [True] else {1, 2})
+        check_invariants(table)
+        outcomes.add((is_done, wrote[0]))
+    assert {(True, False), (False, True)} <= outcomes, "one gives way, before the rollbacks and between them"
+
+
+@pytest.mark.shows("P7", "X2")
+def test_several_rollbacks_that_were_cut_off_are_gone_on_with_by_the_same_call(
+    rescaled: tuple[Table, list[str]],
+) -> None:
+    table, instants = copy_of(rescaled[0], "rescale-cut"), rescaled[1]
+    counting = FaultyStore(table.store)
+    roll_back_rescale(counting, instants[0], with_newer=True)
+    before, before_counts = contents(table), counts(table)
+    for number in changing(counting.operations)[::-5]:
+        table = copy_of(rescaled[0], f"rescale-cut-{number}")
+        with pytest.raises(InjectedError):
+            roll_back_rescale(
+                FaultyStore(table.store, fails_at=number, is_dead=True), instants[0], with_newer=True
+            )
+        try:
+            done = roll_back_rescale(table.store, instants[0], with_newer=True, clock=clock(later=True))
+            assert done.instants[-1] == instants[0], counting.operations[number - 1]
+        except InstantError as error:
+            assert f"{instants[0]} is rolled back" in str(error), "it was cut off at its very end"
+        assert (contents(table), counts(table)) == (before, before_counts)
+        assert load_state(table.store).timeline.pending() == ()
+        check_invariants(table)
+        table.upsert(rows_of(60, ts=9))
+        check_invariants(table)
 
 
 @pytest.mark.shows("P11")

@@ -53,6 +53,12 @@ def test_all_spellings_mean_the_same(text: str) -> None:
             "rollback => 20260618093000000",
             ManagerCall(table="t", action=ManagerAction.ROLLBACK, instant="20260618093000000"),
         ),
+        (
+            "rollback => '20260618093000000', with-newer => true",
+            ManagerCall(
+                table="t", action=ManagerAction.ROLLBACK, instant="20260618093000000", with_newer=True
+            ),
+        ),
         ("show-config => true", ManagerCall(table="t", action=ManagerAction.SHOW_CONFIG)),
         (r"overwrite => '\\d+,4'", ManagerCall(table="t", action=ManagerAction.OVERWRITE, rules=r"\d+,4")),
         (r"overwrite => '\d+,4'", ManagerCall(table="t", action=ManagerAction.OVERWRITE, rules=r"\d+,4")),
@@ -91,6 +97,8 @@ def test_every_action_has_its_arguments_and_a_dry_run_is_the_default(
         ("table => 't', add => 'a,1', dry_run => 1", r"found '1' .*TRUE or FALSE"),
         ("table => 't', rollback => 'yesterday'", r"an instant of the timeline"),
         ("table => 't', rollback => '1', bucket_number => 4", r"bucket_number only with overwrite or add"),
+        ("table => 't', add => 'a,1', with_newer => true", r"with_newer only with rollback"),
+        ("table => 't', rollback => '1', with_newer => 1", r"found '1' .*TRUE or FALSE"),
         ("table => 't', show_config => true, rule => 'year'", r"rule only with overwrite or add"),
         ("table => 't', add => 'a,1', options => 'x'", r"options such as"),
     ],
