@@ -13,24 +13,27 @@ other was begun first: where it rewrote a file group that both touched, it
 does so again, on what the other left, and keeps the rest.
 
 A bucket stands for its file group here, not the file id: two writers that
-open the same bucket give it different ids.
+open the same bucket may give it different ids. Which bucket a file id is of,
+the table's index says.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from bucketlake.layout import FileGroupId
 from bucketlake.schema import avro_to_arrow
 from bucketlake.timeline import CommitMetadata
 
 Group = tuple[str, str]
-"""Partition, and bucket or file id."""
+"""Partition, and bucket; the file id of what is no bucket of the table."""
 
-_BUCKET = re.compile(r"[0-9]{8}(?=-)")
+BucketOf = Callable[[str, str], str | None]
+"""Of partition and file id, the bucket: `Index.prefix_of_file`."""
+
 _WHOLE_PARTITIONS = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
 
@@ -42,7 +45,7 @@ class Footprint:
     """Groups that got a new base file, or gave way."""
     appended: frozenset[Group] = frozenset()
     """Groups that got a log file only."""
-    log_ids: frozenset[Group] = frozenset()
+    log_ids: Mapping[FileGroupId, Group] = field(default_factory=dict)
     """The same by their file ids."""
     replaced_partitions: frozenset[str] = frozenset()
     """Partitions that were replaced whole."""
@@ -82,25 +85,32 @@ class Conflict:
     """Groups that must be written again, and with them all is well; none if all must be written again."""
 
 
-def footprint_of(metadata: CommitMetadata) -> Footprint:
+def footprint_of(metadata: CommitMetadata, bucket_of: BucketOf) -> Footprint:
     """Say what a commit touched. A compaction touches nothing: it changes no row, and leaves room for logs."""
     schema = avro_to_arrow(metadata.schema, path="a commit") if metadata.schema else None
     if metadata.is_compaction:
         return Footprint(schema=schema)
+
+    def group_of(partition: str, file_id: str) -> Group:
+        return partition, bucket_of(partition, file_id) or file_id
+
     rewritten = {
-        (partition, _bucket(file_id)) for partition, ids in metadata.replaced.items() for file_id in ids
+        group_of(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids
     }
     appended: set[Group] = set()
-    log_ids: set[Group] = set()
+    log_ids: dict[FileGroupId, Group] = {}
     for stat in metadata.write_stats:
-        (appended if stat.log_files else rewritten).add((stat.partition, _bucket(stat.file_id)))
+        group = group_of(stat.partition, stat.file_id)
         if stat.log_files:
-            log_ids.add((stat.partition, stat.file_id))
+            appended.add(group)
+            log_ids[stat.partition, stat.file_id] = group
+        else:
+            rewritten.add(group)
     whole = metadata.partitions if metadata.operation in _WHOLE_PARTITIONS else frozenset()
     return Footprint(
         rewritten=frozenset(rewritten),
         appended=frozenset(appended - rewritten),
-        log_ids=frozenset(log_ids),
+        log_ids=log_ids,
         replaced_partitions=whole,
         is_whole_table=metadata.operation == "INSERT_OVERWRITE_TABLE",
         is_delete=metadata.operation == "DELETE",
@@ -143,17 +153,8 @@ def _stale(ours: Footprint, other: Other, *, logs_commute: bool) -> frozenset[Gr
     hidden = ours.appended & theirs.rewritten
     is_ordered = other.is_earlier or (logs_commute and not (ours.is_delete or theirs.is_delete))
     shared = ours.appended & theirs.appended
-    if shared and not ours.log_ids >= {group for group in theirs.log_ids if _named(group) in shared}:
+    if not ours.log_ids.keys() >= {file for file, group in theirs.log_ids.items() if group in shared}:
         return everything  # Both opened the bucket, each with an id of its own.
     if not (rewritten or hidden or (shared and not is_ordered)):
         return None
     return rewritten if other.is_earlier and not hidden else everything
-
-
-def _named(group: Group) -> Group:
-    return group[0], _bucket(group[1])
-
-
-def _bucket(file_id: str) -> str:
-    found = _BUCKET.match(file_id)
-    return found[0] if found else file_id

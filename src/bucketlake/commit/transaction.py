@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.clock_skew import check_clock
 from bucketlake.commit.completion import Said, complete, taken_for_dead, tidy
-from bucketlake.commit.conflicts import Conflict, Footprint, Group, Other, find_conflict, footprint_of
+from bucketlake.commit.conflicts import Conflict, Group, Other, find_conflict, footprint_of
 from bucketlake.commit.heartbeat import (
     Heartbeat,
     is_alive,
@@ -186,7 +186,7 @@ def rebase(
     check_writable(state)
     _refuse_movers(state)
     _refuse_undone(transaction, state.timeline)
-    conflict = _conflict(transaction, footprint_of(metadata), state.timeline)
+    conflict = _conflict(transaction, metadata, state.timeline)
     if conflict is not None and not conflict.stale:
         return None
     stale = conflict.stale if conflict is not None else frozenset()
@@ -232,7 +232,7 @@ def say_commit(
     """Say what a write says when it is committed, unless others are in its way."""
     if claims.rollback_of(transaction.instant) is not None:
         raise taken_for_dead(transaction)
-    _refuse_conflicts(transaction, footprint_of(metadata), timeline)
+    _refuse_conflicts(transaction, metadata, timeline)
     _refuse_unknown_moves(transaction, metadata, timeline, claims)
     _keep_partitions(transaction, metadata)
     index = transaction.index
@@ -386,10 +386,10 @@ def _rollbacks_of(store: Store, timeline: Timeline, commits: Collection[str]) ->
             yield rollback
 
 
-def _refuse_conflicts(transaction: Transaction, ours: Footprint, timeline: Timeline) -> None:
+def _refuse_conflicts(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> None:
     _refuse_gone(transaction, timeline)
     _refuse_undone(transaction, timeline)
-    conflict = _conflict(transaction, ours, timeline)
+    conflict = _conflict(transaction, metadata, timeline)
     if conflict is not None:
         error = _overtaken(transaction, conflict.name)
         error.is_partial = bool(conflict.stale)
@@ -418,16 +418,20 @@ def _refuse_gone(transaction: Transaction, timeline: Timeline) -> None:
         raise taken_for_dead(transaction)
 
 
-def _conflict(transaction: Transaction, ours: Footprint, timeline: Timeline) -> Conflict | None:
+def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> Conflict | None:
     """Look for others who have completed since we began, and were in our way."""
+    unseen = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
+    if not unseen:
+        return None
+    bucket_of = transaction.index.prefix_of_file
+    ours = footprint_of(metadata, bucket_of)
     others = (
         Other(
             f"{i.action} of {i.requested}",
-            footprint_of(read_commit_metadata(transaction.store, i)),
+            footprint_of(read_commit_metadata(transaction.store, i), bucket_of),
             is_earlier=i.requested < transaction.instant,
         )
-        for i in timeline.completed(*TRANSACTIONS)
-        if i.requested not in transaction.seen
+        for i in unseen
     )
     properties = transaction.properties
     rows_say_order = properties.merge_mode is MergeMode.EVENT_TIME_ORDERING and bool(

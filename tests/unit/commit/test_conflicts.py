@@ -12,6 +12,7 @@ import pytest
 from bucketlake import Table, create_table
 from bucketlake.commit.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
+from bucketlake.index import ConsistentBuckets, HashingMetadata, SimpleBuckets, ring_hash_of
 from bucketlake.services.compaction import compact_table
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata, WriteStat
@@ -118,6 +119,7 @@ def test_a_delete_does_not_commute() -> None:
 
 
 def test_a_footprint_knows_groups_by_their_bucket() -> None:
+    bucket_of = SimpleBuckets(8, ("id",)).prefix_of_file
     first = footprint_of(
         CommitMetadata(
             operation="UPSERT",
@@ -125,22 +127,32 @@ def test_a_footprint_knows_groups_by_their_bucket() -> None:
                 a_stat("p", "00000001-159a-4953-a3c4-b777b847ae7f-0", is_log=False),
                 a_stat("p", "00000002-159a-4953-a3c4-b777b847ae7f-0", is_log=True),
             ),
-        )
+        ),
+        bucket_of,
     )
     assert first == Footprint(
         frozenset({("p", "00000001")}),
         frozenset({("p", "00000002")}),
-        log_ids=frozenset({("p", "00000002-159a-4953-a3c4-b777b847ae7f-0")}),
+        log_ids={("p", "00000002-159a-4953-a3c4-b777b847ae7f-0"): ("p", "00000002")},
     )
     replacing = CommitMetadata(
         operation="INSERT_OVERWRITE", write_stats=(), replaced={"p": ("00000007-aaaa-0",), "q": ("x",)}
     )
-    assert footprint_of(replacing).replaced_partitions == {"p", "q"}
-    assert footprint_of(replacing).rewritten == {("p", "00000007"), ("q", "x")}
+    assert footprint_of(replacing, bucket_of).replaced_partitions == {"p", "q"}
+    assert footprint_of(replacing, bucket_of).rewritten == {("p", "00000007"), ("q", "x")}
     compaction = CommitMetadata(
         operation="COMPACT", write_stats=(a_stat("p", "00000001-a", is_log=False),), is_compaction=True
     )
-    assert footprint_of(compaction) == Footprint()
+    assert footprint_of(compaction, bucket_of) == Footprint()
+
+
+def test_a_footprint_knows_buckets_of_a_ring_as_its_index_does() -> None:
+    rings = ConsistentBuckets({}, ("id",), initial_count=2)
+    first, second = HashingMetadata.initial("p", 2).ring.prefixes
+    stats = (a_stat("p", f"{first}-0", is_log=False), a_stat("p", "00000001-of-another-engine", is_log=False))
+    touched = footprint_of(CommitMetadata(operation="UPSERT", write_stats=stats), rings.prefix_of_file)
+    assert touched.rewritten == {("p", first), ("p", "00000001-of-another-engine")}
+    assert ("p", second) not in touched.groups
 
 
 class Overtaken(ArrowRows):
@@ -160,7 +172,14 @@ class Overtaken(ArrowRows):
         return done
 
 
-def a_table(name: str, *, table_type: str = "COPY_ON_WRITE", ordering: str | tuple[()] = "ts") -> Table:
+def a_table(
+    name: str,
+    *,
+    table_type: str = "COPY_ON_WRITE",
+    ordering: str | tuple[()] = "ts",
+    engine: str = "simple",
+    buckets: int = 1,
+) -> Table:
     return create_table(
         None,
         f"memory://{name}",
@@ -168,8 +187,9 @@ def a_table(name: str, *, table_type: str = "COPY_ON_WRITE", ordering: str | tup
         key="id",
         partition="dt",
         ordering=ordering,
-        buckets=1,
+        buckets=buckets,
         table_type=table_type,
+        engine=engine,
     )
 
 
@@ -244,6 +264,55 @@ def test_only_the_file_groups_that_were_in_the_way_are_written_again() -> None:
     assert {plan.instant for plan in rows.plans} == {summary.instant}
     assert rows_in(table) == [("a", "x", 5, 5), ("a", "y", 2, 2), ("b", "x", 2, 2), ("c", "x", 5, 5)]
     assert summary.updated == 2  # "a" in "x" was outdated by then
+    check_invariants(table)
+
+
+@pytest.mark.shows("X2", "C5")
+@pytest.mark.parametrize("seeded", [True, False])
+def test_only_the_buckets_of_a_ring_that_were_in_the_way_are_written_again(seeded: bool) -> None:
+    """Their file ids begin with no number; the ring knows them."""
+    table = a_table(f"partly-on-a-ring-{seeded}", engine="consistent_hashing", buckets=2)
+    keys = [f"k{n}" for n in range(8)]
+    if seeded:
+        table.upsert(rows_of(*((key, day, 1, 0) for key in keys for day in "xy")))
+    ring = HashingMetadata.initial("x", 2).ring
+    here = [key for key in keys if ring.node_of(ring_hash_of([key])) == ring.nodes[0]]
+    assert 0 < len(here) < len(keys)
+    rows, summary = overtake(
+        table,
+        rows_of(*((key, "x", 5, 5) for key in here)),
+        rows_of(*((key, day, 2, 2) for key in keys for day in "xy")),
+    )
+    assert [plan.only for plan in rows.plans] == [None, {("x", ring.nodes[0].file_id_prefix)}]
+    assert {plan.instant for plan in rows.plans} == {summary.instant}
+    assert rows_in(table) == sorted(
+        (key, day, *((5, 5) if key in here and day == "x" else (2, 2))) for key in keys for day in "xy"
+    )
+    check_invariants(table)
+
+
+def test_a_resize_that_came_in_between_has_the_whole_write_run_again() -> None:
+    """What takes the place of a stale bucket is not written by half."""
+    table = a_table("resized-meanwhile", engine="consistent_hashing", buckets=2)
+    rows_before = [(f"k{n}", "x", 1, 0) for n in range(40)]
+    table.upsert(rows_of(*rows_before))
+    begun: list[WriteState] = []
+
+    class Resized(ArrowRows):
+        def run(self, plan: WriteState) -> tuple[object, tuple[GroupWritten, ...]]:  # type: ignore[override] # as ours
+            begun.append(plan)
+            if len(begun) == 1:
+                table.buckets.resize(
+                    file_bytes=1, split_threshold=1.0, merge_threshold=0.1, rounds=1, max_buckets=4
+                )
+            return super().run(plan)
+
+    run_write(
+        Resized(rows_of(*((key, day, 2, 2) for key, day, _, _ in rows_before))), table.store, Operation.UPSERT
+    )
+    assert [plan.only for plan in begun] == [None, None]
+    assert rows_in(table) == sorted((key, day, 2, 2) for key, day, _, _ in rows_before)
+    assert [part.buckets for part in table.layout().partitions] == [4]
     check_invariants(table)
 
 
