@@ -24,7 +24,8 @@ from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConfigError
 from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
-from bucketlake.layout import DataFile
+from bucketlake.layout import DataFile, FileGroupId
+from bucketlake.layout.names import split_path
 from bucketlake.state import TableState, files_of, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import (
@@ -32,6 +33,7 @@ from bucketlake.timeline import (
     Clock,
     Instant,
     State,
+    Timeline,
     load_history,
     parse_instant_name,
     process_clock,
@@ -43,8 +45,6 @@ KEEP_MIN = 20
 KEEP_MAX = 30
 """Hudi's defaults: beyond 30 writes on the timeline, all but 20 are archived."""
 
-_SAVEPOINTS_OF_A_CLEAN = "savepointed_timestamps"
-
 Identity = tuple[str, Action]
 """Requested time and completed action."""
 
@@ -54,8 +54,6 @@ class LastClean:
     requested: str
     earliest_kept: str | None
     """None for a clean that counts file versions."""
-    savepoint: str | None
-    """The earliest savepoint that it spared files for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +69,8 @@ class Surroundings:
     """Instants that have markers."""
     orphans: tuple[DataFile, ...]
     """Data files of instants that are not on the timeline, nor in the history, nor alive."""
+    groups: frozenset[FileGroupId] = frozenset()
+    """File groups that have other files than orphans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +141,14 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
             for instant in (file.instant, file.written_at)
         )
     ]
+    gone = set(orphans)
     return Surroundings(
         files=by_instant,
         archived=frozenset((a.requested, a.action) for a in load_history(store, properties)),
         last_clean=_last_clean(state),
         marked=frozenset(marked),
         orphans=tuple(orphans),
+        groups=frozenset((split_path(file.path)[0], file.file_id) for file in listed if file not in gone),
     )
 
 
@@ -155,8 +157,9 @@ def plan_archive(
 ) -> ArchivePlan:
     """Choose the instants to archive: with more than `keep_max` writes on the timeline, all but `keep_min`.
 
-    It stops at the first savepoint, at whatever is pending, at what the last clean still needs, and at markers of an
-    instant that is gone: files may still come to light under it.
+    It stops at the first savepoint and what completed after that, at whatever is pending, at what the last clean still
+    needs, at a replacecommit whose replaced file groups still have files, and at markers of an instant that is gone:
+    files may still come to light under it.
     """
     if not 1 <= keep_min < keep_max:
         raise ConfigError(
@@ -245,8 +248,7 @@ def _plan(
 
 def _stops(state: TableState, around: Surroundings) -> Iterable[Stop]:
     timeline = state.timeline
-    for savepoint in sorted(timeline.savepoints)[:1]:
-        yield Stop(savepoint, f"a savepoint protects {savepoint}")
+    yield from _savepoint_stops(timeline)
     for pending in timeline.pending():
         if pending.action in (Action.ROLLBACK, Action.RESTORE):
             yield Stop("", f"the {pending.action} of {pending.requested} is pending")
@@ -260,32 +262,46 @@ def _stops(state: TableState, around: Surroundings) -> Iterable[Stop]:
             yield _stop_around(
                 state, gone, f"{gone} is gone, and has left markers; they are swept after a while"
             )
-    yield from _clean_stops(state, around.last_clean)
+    yield from _replacement_stops(state, around.groups)
+    clean = around.last_clean
+    if clean is not None and clean.earliest_kept is not None:
+        yield Stop(
+            clean.earliest_kept, f"the clean of {clean.requested} keeps files from there on; clean again"
+        )
+
+
+def _savepoint_stops(timeline: Timeline) -> Iterable[Stop]:
+    """Keep what savepoints protect, and what a restore takes back: all that completed after it, whenever it began."""
+    completions = {i.requested: i.completed for i in timeline.writes}
+    for savepoint in sorted(timeline.savepoints):
+        yield Stop(savepoint, f"a savepoint protects {savepoint}")
+        protected = completions.get(savepoint)
+        later = [
+            i.requested for i in timeline.writes if i.completed and protected and i.completed > protected
+        ]
+        if later and later[0] < savepoint:
+            yield Stop(later[0], f"{later[0]} completed after {savepoint}, which a savepoint protects")
+
+
+def _replacement_stops(state: TableState, groups: frozenset[FileGroupId]) -> Iterable[Stop]:
+    """Keep a replacecommit while a file group that it replaced has files: without it, nobody hides them.
+
+    Files tell, and times do not: a clean spares what a savepoint holds, and a replacecommit may have been begun long
+    before it completed.
+    """
+    left = sorted(by for group, by in state.view.replaced.items() if group in groups)
+    for replacement in left[:1]:
+        yield Stop(
+            replacement,
+            f"{replacement} replaced file groups whose files are still there; clean again, and delete savepoints "
+            f"that are not needed any more",
+        )
 
 
 def _stop_around(state: TableState, instant: str, reason: str) -> Stop:
     """Keep the last completed write before an instant: the timeline must begin before it, not at it or after."""
     before = [i.requested for i in state.timeline.writes if i.requested < instant]
     return Stop(before[-1] if before else instant, reason)
-
-
-def _clean_stops(state: TableState, clean: LastClean | None) -> Iterable[Stop]:
-    replaced = [i.requested for i in state.timeline.completed(Action.REPLACE_COMMIT)]
-    if clean is None:
-        # Without the replacecommit nobody knows that the file groups it replaced are to be hidden.
-        for replacement in replaced[:1]:
-            yield Stop(replacement, f"{replacement} replaced file groups, and no clean has deleted them")
-        return
-    if clean.earliest_kept is not None:
-        yield Stop(
-            clean.earliest_kept, f"the clean of {clean.requested} keeps files from there on; clean again"
-        )
-    for replacement in replaced:
-        if replacement >= min(clean.savepoint or clean.requested, clean.earliest_kept or clean.requested):
-            yield Stop(
-                replacement, f"{replacement} replaced file groups that no clean has deleted; clean again"
-            )
-            return
 
 
 def _last_clean(state: TableState) -> LastClean | None:
@@ -298,13 +314,8 @@ def _last_clean(state: TableState) -> LastClean | None:
     except FileNotFoundError:
         # Its plan is gone, by an archiver that was cut off: the most careful reading of it.
         first = next((i.requested for i in state.timeline.writes), newest.requested)
-        return LastClean(requested=newest.requested, earliest_kept=first, savepoint=None)
-    savepoints = sorted(s for s in plan.extra.get(_SAVEPOINTS_OF_A_CLEAN, "").split(",") if s)
-    return LastClean(
-        requested=newest.requested,
-        earliest_kept=plan.earliest_kept,
-        savepoint=savepoints[0] if savepoints else None,
-    )
+        return LastClean(requested=newest.requested, earliest_kept=first)
+    return LastClean(requested=newest.requested, earliest_kept=plan.earliest_kept)
 
 
 def _identity(instant: Instant) -> Identity:

@@ -14,7 +14,7 @@ from bucketlake.layout import BaseFile
 from bucketlake.services.archive import LastClean, Surroundings, plan_archive
 from bucketlake.state import TableState, view_of
 from bucketlake.storage import MemoryStore
-from bucketlake.timeline import Action, Instant, State, Timeline
+from bucketlake.timeline import Action, CommitMetadata, Instant, State, Timeline
 from stand_ins.transactions import WORDS
 
 WORDS_OF = {
@@ -34,29 +34,40 @@ def time(number: int) -> str:
 
 
 def instant(word: str) -> Instant:
-    """Read `c3`, the commit of 3, or `c3?`, which is pending."""
-    requested, action = time(int(word[1:].rstrip("?"))), WORDS_OF[word[0]]
+    """Read `c3`, the commit of 3, `c3?`, which is pending, or `c3-7`, which was completed only after that of 7."""
+    requested, _, completed = word[1:].rstrip("?").partition("-")
+    begun, action = time(int(requested)), WORDS_OF[word[0]]
     if word.endswith("?"):
-        return Instant(requested, action, State.INFLIGHT, None, f"{word}.inflight")
-    return Instant(requested, action, State.COMPLETED, requested[:-1] + "9", word)
+        return Instant(begun, action, State.INFLIGHT, None, f"{word}.inflight")
+    done = f"{time(int(completed or requested))}{2 if completed else 1}"
+    return Instant(begun, action, State.COMPLETED, done, word)
 
 
 def state_of(words: str) -> TableState:
+    """Each replacecommit has replaced a file group of its own, named after it."""
     properties = TableProperties.parse(WORDS, path="hoodie.properties")
     timeline = Timeline(tuple(sorted(instant(word) for word in words.split())))
-    return TableState(MemoryStore(), properties, timeline, view_of(properties, timeline, {}, {}))
+    replacements = {
+        i.requested: CommitMetadata(
+            operation="INSERT_OVERWRITE", write_stats=(), replaced={"a": (f"g{i.requested}",)}
+        )
+        for i in timeline.completed(Action.REPLACE_COMMIT)
+    }
+    view = view_of(properties, timeline, replacements, {})
+    return TableState(MemoryStore(), properties, timeline, view)
 
 
 AROUND = Surroundings(files={}, archived=frozenset(), last_clean=None, marked=frozenset(), orphans=())
 
 
-def clean(requested: int, *, keeps: int | None, savepoint: int | None = None) -> Surroundings:
-    last = LastClean(
-        requested=time(requested),
-        earliest_kept=None if keeps is None else time(keeps),
-        savepoint=None if savepoint is None else time(savepoint),
-    )
+def clean(requested: int, *, keeps: int | None) -> Surroundings:
+    last = LastClean(requested=time(requested), earliest_kept=None if keeps is None else time(keeps))
     return replace(AROUND, last_clean=last)
+
+
+def left(*numbers: int, around: Surroundings = AROUND) -> Surroundings:
+    """Files are left of what these replacecommits replaced."""
+    return replace(around, groups=frozenset(("a", f"g{time(number)}") for number in numbers))
 
 
 def numbers(instants: tuple[Instant, ...]) -> list[int]:
@@ -82,10 +93,20 @@ def numbers(instants: tuple[Instant, ...]) -> list[int]:
         ("c1 c2 c3 c4 c5 b6?", AROUND, [], ""),
         ("c1 c2 c3 c4 c5 t6?", AROUND, [], ""),
         ("c1 c2 c3 c4 c5 x6", clean(6, keeps=2), [1], 2),
-        ("c1 r2 c3 c4 c5", AROUND, [1], 2),  # what it replaced was never cleaned
+        ("c1 r2 c3 c4 c5", left(2), [1], 2),  # what it replaced was never cleaned
+        ("c1 r2 c3 c4 c5", AROUND, [1, 2, 3], None),
         ("c1 r2 c3 c4 c5 x6", clean(6, keeps=4), [1, 2, 3], None),
         ("c1 r2 c3 c4 c5 x6", clean(6, keeps=None), [1, 2, 3], None),
-        ("c1 r2 c3 c4 c5 x6", clean(6, keeps=4, savepoint=1), [1], 2),  # spared for a savepoint, gone since
+        (
+            "c1 r2 c3 c4 c5 x6",
+            left(2, around=clean(6, keeps=4)),
+            [1],
+            2,
+        ),  # spared for a savepoint, gone since
+        ("c1 r2-3 c3 c4 c5 c6 x7", left(2, around=clean(7, keeps=5)), [1], 2),
+        ("c1 c2 r3 c4 r5 c6 c7", left(5), [1, 2, 3, 4], 5),
+        ("c1 c2 c3-4 c4 s4 c5 c6", AROUND, [1, 2], 3),  # a restore to 4 takes 3 back
+        ("c1-2 c2 c3 s3 c4 c5", AROUND, [1, 2], 3),
         ("c1 c2 c3 c4 c5", replace(AROUND, marked=frozenset({time(1) + "5"})), [], 1),
         ("c1 c2 c3 c4 c5", replace(AROUND, marked=frozenset({time(1)})), [1, 2, 3], None),
         (
@@ -137,16 +158,17 @@ def test_nothing_open_is_ever_behind_the_timelines_start(
     words = [f"{kind[0]}{number}{kind[1:]}" for number, kind in enumerate(drawn, 1)]
     words += [f"s{number}" for number in savepoints if number <= len(drawn) and drawn[number - 1] in "cdr"]
     state = state_of(" ".join(words))
-    plan = plan_archive(state, AROUND, keep_min=keep_min, keep_max=keep_min + more)
+    around = left(*range(1, len(words) + 1))
+    plan = plan_archive(state, around, keep_min=keep_min, keep_max=keep_min + more)
     gone = set(plan.instants)
-    left = Timeline(tuple(i for i in state.timeline.instants if i not in gone))
+    stays = Timeline(tuple(i for i in state.timeline.instants if i not in gone))
     writes = [i for i in plan.instants if i.is_write]
     assert all(i.is_completed and i.requested not in state.timeline.savepoints for i in gone)
-    assert len(left.writes) >= min(keep_min, len(state.timeline.writes))
+    assert len(stays.writes) >= min(keep_min, len(state.timeline.writes))
     if writes:
-        assert left.start is not None
-        assert writes[-1].requested < left.start, "without a gap"
-        completed_start = left.writes[0].requested
-        for pending in left.pending():
+        assert stays.start is not None
+        assert writes[-1].requested < stays.start, "without a gap"
+        completed_start = stays.writes[0].requested
+        for pending in stays.pending():
             assert completed_start < pending.requested, "Hudi begins at the first completed one"
-    assert state.timeline.completed(Action.REPLACE_COMMIT) == left.completed(Action.REPLACE_COMMIT)
+    assert state.timeline.completed(Action.REPLACE_COMMIT) == stays.completed(Action.REPLACE_COMMIT)
