@@ -1,27 +1,41 @@
-"""A table is a dict, whoever does what to it in whatever order: see `stand_ins/table_machine.py`."""
+"""A table is a dict, whoever does what to it in whatever order: see `stand_ins/table_machine.py`.
+
+`BUCKETLAKE_SEEDS=17` repeats a history, `BUCKETLAKE_SEEDS=0-500` tries many; a soak tries 150 of each kind of table,
+other ones with every run, and prints what repeats a failure.
+"""
 
 from __future__ import annotations
 
-import hypothesis
+import os
+from random import SystemRandom
+
 import pytest
-from hypothesis import HealthCheck, Phase
-from hypothesis.stateful import run_state_machine_as_test
 
-from stand_ins.table_machine import IS_SOAK, TALLY, TableMachine
+from judges.random_tables import seeds
+from stand_ins.table_machine import KINDS, TALLY, run_history
+
+IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+STEPS = 60 if IS_SOAK else 24
+COUNT = 150 if IS_SOAK else 2
 
 
-@pytest.mark.shows("X2", "X9")
-def test_a_table_is_a_dict_however_those_who_use_it_are_interleaved_and_killed() -> None:
+def _seeds() -> list[int]:
+    if IS_SOAK and "BUCKETLAKE_SEEDS" not in os.environ:
+        first = SystemRandom().randrange(10**6)
+        return list(range(first, first + COUNT))
+    return seeds(default_count=COUNT)
+
+
+@pytest.mark.shows(
+    "C5", "C6", "C8", "C9", "H2", "H3", "P4", "P6", "P7", "P8", "P11", "P13", "P14", "X2", "X9"
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_is_a_dict_however_those_who_use_it_are_interleaved_and_killed(kind: str) -> None:
     TALLY.clear()
-    run_state_machine_as_test(
-        TableMachine,
-        settings=hypothesis.settings(
-            max_examples=hypothesis.settings.default.max_examples if IS_SOAK else 80,
-            stateful_step_count=40 if IS_SOAK else 24,
-            # To shrink takes minutes: a soak has them, and prints what replays a failure; so does any run.
-            phases=[Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if IS_SOAK else [])],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    print(dict(TALLY))
-    assert TALLY["killed"] and TALLY["refused"]
+    for seed in _seeds():
+        try:
+            run_history(kind, seed, count=STEPS)
+        except Exception as error:
+            error.add_note(f"seed {seed}, {kind!r}")
+            raise
+    print(kind, dict(sorted(TALLY.items())))
