@@ -35,7 +35,14 @@ from bucketlake import Table
 from bucketlake.commit import recovery
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, TableType, load_properties
-from bucketlake.errors import BucketlakeError, ConfigError, ConflictError, InstantError, LayoutMismatchError
+from bucketlake.errors import (
+    BucketlakeError,
+    ConfigError,
+    ConflictError,
+    DamagedFileError,
+    InstantError,
+    LayoutMismatchError,
+)
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.index.ring import Ring
@@ -234,7 +241,7 @@ class TableMachine:
         if "past" not in self.without:
             for instant, rows in self.past.items():
                 if instant in times and not any(gone >= instant for gone in undone):
-                    with suppress(ConfigError):  # cleaned
+                    with suppress(ConfigError, DamagedFileError):  # cleaned, or half cleaned
                         assert rows_of(self.store, as_of=instant) == rows, f"as of {instant}"
         self.check_aftermath(self.store)
 
@@ -256,9 +263,9 @@ class TableMachine:
         if chance.random() < 0.3:
             self.check_increments(self.store, chance)
         if chance.random() < 0.3 and "copies" not in self.without:
-            probe = chance.choice(sorted(PROBES))
-            if probe not in self.without:
-                self.check_copy(probe, chance)
+            fitting = [name for name in fitting_probes(self) if name not in self.without]
+            if fitting:
+                self.check_copy(chance.choice(fitting), chance)
         if self.is_quiet and chance.random() < 0.3:
             self.remember()
 
@@ -595,7 +602,7 @@ _EXPRESSIONS = ("p0,4;p1,1", "p0,1", "p1,4", "p0,3;p1,3", "p.,2", "p1,2")
 
 @_step(3.5, has_counts)
 def rescale(machine: TableMachine, slot: int, chance: Random) -> None:
-    expressions, adds = chance.choice(_EXPRESSIONS), chance.random() < 0.3
+    expressions, adds = chance.choice(_EXPRESSIONS), chance.random() < 0.3 and "add" not in machine.without
     default = chance.choice((None, None, 1, 3))
 
     def rules(before: Rules) -> Rules:
@@ -739,7 +746,7 @@ def _unwind(machine: TableMachine, copy: Bucket, chance: Random) -> None:
 def _unwind_rescales(machine: TableMachine, copy: Bucket, chance: Random) -> None:
     """Take back several rescales; a dry run says whether that is possible, and it is done or refused as a whole."""
     found = _rescales(machine, copy)
-    if machine.kind.has_ring or not found:
+    if not found:
         return
     instant, before = chance.choice(found), completed_in(copy)
     buckets, is_promised = table_of(copy).buckets, True
@@ -768,10 +775,13 @@ def _restore_any(machine: TableMachine, copy: Bucket, chance: Random) -> None:
 
 
 def _finish_plans(machine: TableMachine, copy: Bucket, chance: Random) -> None:
-    """Complete what is pending, then take that back too."""
+    """Complete what is pending; then take that back too, or leave it behind."""
     _end_plans(copy, chance, completes=True)
     machine.check_rows(copy)
-    _unwind(machine, copy, chance)
+    machine.check_rules(copy)
+    then = chance.choice(("unwind", "unwind", "tidy up", "tidy up", "restore any"))
+    if then not in machine.without:
+        PROBES[then](machine, copy, chance)
 
 
 def _abort_plans(machine: TableMachine, copy: Bucket, chance: Random) -> None:
@@ -846,8 +856,6 @@ def _contents(store: Bucket) -> dict[str, str]:
 
 def _bad_policy(machine: TableMachine, copy: Bucket, chance: Random) -> None:
     """A split point that is not in the bucket is refused."""
-    if not machine.kind.has_ring:
-        return
     asked = 0
 
     def outside(ring: Ring, place: int, hashes: Hashes) -> int:
@@ -877,6 +885,21 @@ PROBES: dict[str, Probe] = {
     "dry runs": _dry_runs,
     "bad policy": _bad_policy,
 }
+
+
+def fitting_probes(machine: TableMachine) -> list[str]:
+    """Name the probes that have something to do on a table as it is now."""
+    timeline = load_state(machine.store).timeline
+    names = ["write", "unwind", "tidy up", "dry runs"]
+    if timeline.savepoints:
+        names.append("restore any")
+    if timeline.pending():
+        names += ["finish plans", "finish plans", "abort plans"]
+    if machine.kind.has_ring:
+        names.append("bad policy")
+    elif _rescales(machine, machine.store):
+        names.append("unwind rescales")
+    return names
 
 
 # ---------------------------------------------------------------------- histories
