@@ -9,6 +9,11 @@ VENV := .venv
 JUDGE := .venv-judge
 BIN := $(VENV)/bin
 export SPARK_LOCAL_IP := 127.0.0.1
+# The tests start many processes. Where nothing may be written, each would compile the package's modules anew.
+export PYTHONDONTWRITEBYTECODE :=
+
+# What starts no JVM runs on all cores. Another number: make test PYTEST_ARGS='-n 0'
+ON_ALL_CORES := -n auto --maxprocesses 4 --dist worksteal --benchmark-disable
 
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
@@ -25,10 +30,16 @@ demo: setup ## Make a table, load it, upsert, delete, show its layout, verify ev
 	@$(BIN)/python examples/demo.py
 
 test: setup-test ## Run all tests, the JVM judge and the S3 server included
-	@$(BIN)/python -m pytest tests src benchmarks $(PYTEST_ARGS)
+	@failed=0; chosen=0; \
+	for part in "--part no-jvm $(ON_ALL_CORES)" "--part jvm"; do \
+	  result=0; $(BIN)/python -m pytest tests src benchmarks $$part $(PYTEST_ARGS) || result=$$?; \
+	  case $$result in 0) chosen=1 ;; 5) ;; *) failed=1 ;; esac; \
+	done; \
+	if [ $$failed = 0 ] && [ $$chosen = 0 ]; then echo "PYTEST_ARGS chose no test"; exit 5; fi; \
+	exit $$failed
 
 test-fast: setup ## Run the tests that need neither Spark, nor the judge, nor the S3 server
-	@$(BIN)/python -m pytest tests src -m 'not spark and not interop and not s3' $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests src -m 'not s3' --part no-jvm $(ON_ALL_CORES) $(PYTEST_ARGS)
 
 check: $(VENV)/.ready ## Lint, types, dependency direction
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

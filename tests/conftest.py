@@ -17,6 +17,8 @@ from judges.hudi_jvm import HudiJvm, JudgeMissing
 from judges.random_tables import BuiltTable, build, describe
 from servers.s3 import GO_IS_MISSING, S3Server, build_s3_server, running_s3_server
 
+pytest_plugins = ("plugins.crash_points", "plugins.parts")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 # A failing example prints a blob that replays it. No deadline: the first call of a kernel compiles it. A run of the
