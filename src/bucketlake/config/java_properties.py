@@ -16,12 +16,15 @@ as `\uXXXX`, one escape per UTF-16 unit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from bucketlake.errors import CorruptTableError
 
 _WHITE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY = re.compile(r"(?:[^=: \t\f\\]|\\.?)*", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u(?P<digits>.{0,4})|(?P<other>.?))", re.DOTALL)
 _RENDERED = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"} | {c: "\\" + c for c in "=:#!"}
 
 
@@ -73,10 +76,9 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _end_of_key(line: str) -> int:
-    position = 0
-    while position < len(line) and line[position] not in "=:" + _WHITE:
-        position += 2 if line[position] == "\\" else 1
-    return min(position, len(line))
+    key = _KEY.match(line)
+    assert key is not None, "it may be empty"
+    return key.end()
 
 
 def _skip_white(line: str, position: int) -> int:
@@ -88,31 +90,22 @@ def _skip_white(line: str, position: int) -> int:
 def _unescape(text: str, *, path: str) -> str:
     if "\\" not in text:
         return text
-    parts: list[str] = []
-    position = 0
-    while position < len(text):
-        character = text[position]
-        position += 1
-        if character != "\\":
-            parts.append(character)
-            continue
-        escaped = text[position : position + 1]
-        position += 1
-        if escaped == "u":
-            digits = text[position : position + 4]
-            if len(digits) != 4 or not all(c in "0123456789abcdefABCDEF" for c in digits):
-                raise CorruptTableError(
-                    path=path,
-                    found=f"the escape \\u{digits}",
-                    expected="\\u and four hexadecimal digits",
-                    remedy="Mend the line by hand, or restore the file.",
-                )
-            parts.append(chr(int(digits, 16)))
-            position += 4
-        else:
-            parts.append(_ESCAPES.get(escaped, escaped))
+
+    def meant(escape: re.Match[str]) -> str:
+        digits, other = escape["digits"], escape["other"]
+        if digits is None:
+            return _ESCAPES.get(other, other)
+        if len(digits) != 4 or not all(c in "0123456789abcdefABCDEF" for c in digits):
+            raise CorruptTableError(
+                path=path,
+                found=f"the escape \\u{digits}",
+                expected="\\u and four hexadecimal digits",
+                remedy="Mend the line by hand, or restore the file.",
+            )
+        return chr(int(digits, 16))
+
     # Two escapes can be the halves of one character: let UTF-16 join them.
-    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return _ESCAPE.sub(meant, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _escape(text: str, *, all_spaces: bool = False) -> str:
