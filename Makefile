@@ -12,8 +12,9 @@ export SPARK_LOCAL_IP := 127.0.0.1
 # The tests start many processes. Where nothing may be written, each would compile the package's modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-# What starts no JVM runs on all cores. Another number: make test PYTEST_ARGS='-n 0'
-ON_ALL_CORES := -n auto --maxprocesses 4 --dist worksteal --benchmark-disable
+# Both parts of the suite run in several processes. For one at a time: make test PYTEST_ARGS='-n 0'
+WITHOUT_JVM := --part no-jvm -n auto --maxprocesses 4 --dist worksteal --benchmark-disable
+WITH_JVM := --part jvm -n 2 --dist loadgroup --benchmark-disable
 
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
@@ -31,15 +32,15 @@ demo: setup ## Make a table, load it, upsert, delete, show its layout, verify ev
 
 test: setup-test ## Run all tests, the JVM judge and the S3 server included
 	@failed=0; chosen=0; \
-	for part in "--part no-jvm $(ON_ALL_CORES)" "--part jvm"; do \
+	for part in "$(WITHOUT_JVM)" "$(WITH_JVM)"; do \
 	  result=0; $(BIN)/python -m pytest tests src benchmarks $$part $(PYTEST_ARGS) || result=$$?; \
 	  case $$result in 0) chosen=1 ;; 5) ;; *) failed=1 ;; esac; \
 	done; \
 	if [ $$failed = 0 ] && [ $$chosen = 0 ]; then echo "PYTEST_ARGS chose no test"; exit 5; fi; \
 	exit $$failed
 
-test-fast: setup ## Run the tests that need neither Spark, nor the judge, nor the S3 server
-	@$(BIN)/python -m pytest tests src -m 'not s3' --part no-jvm $(ON_ALL_CORES) $(PYTEST_ARGS)
+test-fast: setup ## Run the tests that need no Spark, judge or S3 server, and not a whole minute
+	@$(BIN)/python -m pytest tests src -m 'not s3 and not thorough' $(WITHOUT_JVM) $(PYTEST_ARGS)
 
 check: $(VENV)/.ready ## Lint, types, dependency direction
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

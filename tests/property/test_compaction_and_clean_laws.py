@@ -39,6 +39,7 @@ def retention(rng: random.Random) -> Retention:
     return rng.choice([Retention(commits=rng.randrange(1, 4)), Retention(versions=rng.randrange(1, 3))])
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("S5", "X3")
 @pytest.mark.parametrize("seed", seeds(default_count=15))
 def test_a_table_that_is_compacted_and_cleaned_between_writes_holds_what_a_dict_would(seed: int) -> None:

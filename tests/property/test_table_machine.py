@@ -26,6 +26,7 @@ def _seeds() -> list[int]:
     return seeds(default_count=COUNT)
 
 
+@pytest.mark.thorough
 @pytest.mark.shows(
     "C5", "C6", "C8", "C9", "H2", "H3", "P4", "P6", "P7", "P8", "P11", "P13", "P14", "X2", "X9"
 )

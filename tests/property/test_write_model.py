@@ -18,6 +18,7 @@ from judges.random_writes import UNFORESEEN, Played, WriteStep, describe_writes,
 from judges.rows import assert_same_rows
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("S1", "S2", "S5", "X3")
 @pytest.mark.parametrize("seed", seeds(default_count=20))
 def test_a_history_of_writes_leaves_what_a_dict_would_hold(seed: int) -> None:
