@@ -215,6 +215,24 @@ def instants_between(
     return _with_metadata(state, found)
 
 
+def is_completed_by(
+    state: TableState, requested: str, end: str | None, known: Mapping[str, str] | None = None
+) -> bool:
+    """Tell whether a write was completed at `end` or before; None is now.
+
+    `known` are completion times that the caller has read. Table version 6 goes by requested times.
+    """
+    if state.properties.table_version < 8:
+        return requested in state.view.completions and (end is None or requested <= end)
+    completed = (known or {}).get(requested) or state.view.completions.get(requested)
+    if completed is None and state.timeline.start is not None and requested < state.timeline.start:
+        archived = load_history(state.store, state.properties, since=requested)
+        completed = next(
+            (a.completed for a in archived if a.requested == requested and a.action in WRITE_ACTIONS), None
+        )
+    return completed is not None and (end is None or completed <= end)
+
+
 def check_as_of(state: TableState, as_of: str) -> None:
     """Refuse a time travel to before the last clean: the files it would read may be gone.
 

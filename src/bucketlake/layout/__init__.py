@@ -9,11 +9,12 @@ from bucketlake.layout.listing import (
     list_table,
     parse_data_file,
 )
-from bucketlake.layout.stated import StatedFiles, check_file, stated_files
+from bucketlake.layout.stated import StatedFiles, check_file, prove, stated_files
 from bucketlake.layout.view import (
     FileGroupId,
     TimelineView,
     all_slices_of,
+    changed_slices_of,
     check_files,
     file_groups_of,
     history_needed,
@@ -32,6 +33,7 @@ __all__ = [
     "StatedFiles",
     "TimelineView",
     "all_slices_of",
+    "changed_slices_of",
     "check_file",
     "check_files",
     "data_files_of",
@@ -41,6 +43,7 @@ __all__ = [
     "list_partitions",
     "list_table",
     "parse_data_file",
+    "prove",
     "read_optimized_slices_of",
     "slices_of",
     "stated_files",

@@ -24,6 +24,9 @@ the log files that apply over it. What counts is only what is committed:
    only if the replacecommit is not later.
 9. A file that a commit tells of counts as if it were there. If a reader would
    see it and it is not, or has another size, that is an error.
+10. What some writes changed is read from the files of those writes alone: of a
+    group, their newest base file, and their logs that it does not hold yet. A
+    later compaction, pending or not, has no say in that.
 
 Where Hudi's view lets an uncommitted file shift the slices of committed ones
 (a failed write's base file that opens a slice, a pending log that names one),
@@ -33,7 +36,7 @@ we leave uncommitted files out first.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
@@ -136,6 +139,43 @@ def read_optimized_slices_of(
     listed, stated = {file.path: file for file in files}, stated_in(partition, view)
     visible = _visible(partition, {**stated, **listed}, view, as_of)
     return tuple(prove(replace(part, log_files=()), listed, stated) for part in visible if part.base_file)
+
+
+def changed_slices_of(
+    partition: str,
+    files: Iterable[DataFile],
+    completions: Mapping[str, str],
+    *,
+    replaced: Container[FileGroupId],
+    is_cut_by_completion: bool,
+) -> tuple[FileSlice, ...]:
+    """Return what holds the changes of some writes, whose files these are (rule 10); sorted by file id.
+
+    `completions` are those of the writes, and `replaced` the groups that some of them, or earlier ones, have hidden:
+    what is still there of their rows is in other files.
+    """
+    found: list[FileSlice] = []
+    for file_id, (bases, logs) in _by_file_id(files):
+        if (partition, file_id) in replaced:
+            continue
+        base = max(bases, key=lambda base: (base.instant, base.path), default=None)
+        over = sorted(
+            (log for log in logs if base is None or _is_over(base, log, completions, is_cut_by_completion)),
+            key=lambda log: log.order,
+        )
+        start = over[0].instant if base is None else base.instant
+        found.append(FileSlice(partition, file_id, start, base, tuple(over)))
+    return tuple(found)
+
+
+def _is_over(
+    base: BaseFile, log: LogFile, completions: Mapping[str, str], is_cut_by_completion: bool
+) -> bool:
+    """Tell whether a log applies over a base file, or is in it (rule 4)."""
+    until = completions.get(log.instant, log.instant) if is_cut_by_completion else log.instant
+    if len(until) != len(base.instant):
+        until = log.instant
+    return until >= base.instant
 
 
 def stated_in(partition: str, view: TimelineView) -> dict[str, DataFile]:

@@ -17,11 +17,13 @@ from bucketlake.index import Index, Pieces, hash_pieces, resolve_counts
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     DataFile,
+    FileGroupId,
     FileSlice,
     TimelineView,
-    check_file,
+    changed_slices_of,
     list_files,
     parse_data_file,
+    prove,
     read_optimized_slices_of,
     slices_of,
     stated_in,
@@ -31,7 +33,15 @@ from bucketlake.read.path_columns import path_columns_of
 from bucketlake.read.prune import hashed_pieces, prune_file_groups, prune_partitions
 from bucketlake.read.query import Query
 from bucketlake.read.task import ReadContext
-from bucketlake.state import TableState, check_as_of, files_of, instants_between, list_folders, view_for
+from bucketlake.state import (
+    TableState,
+    check_as_of,
+    files_of,
+    instants_between,
+    is_completed_by,
+    list_folders,
+    view_for,
+)
 from bucketlake.storage import check_path
 
 FilesByPartition = Mapping[str, Sequence[DataFile]]
@@ -57,17 +67,11 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
     keys = KeyGenerator.from_properties(state.properties)
     pieces = hashed_pieces(query.filters, keys=keys, hash_fields=index.hash_fields, schema=query.table_schema)
     if query.begin is not None:
-        written = _files_written_between(state, query.begin, query.end)
-        kept = prune_partitions(tuple(written.files), query.filters, keys=keys, schema=query.table_schema)
-        files = {partition: written.files[partition] for partition in kept}
-        _check_present(state, files)
-        newest = max(written.instants, default=None)
-        found = _Found(len(written.files), files, newest, written.instants, is_checked=True)
-    else:
-        listed = list_folders(state).files if trusts_listing else files_of(state)
-        kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
-        files = {partition: listed[partition] for partition in kept}
-        found = _Found(len(listed), files, query.as_of, None, is_checked=trusts_listing)
+        return _plan_changes(state, query, index, keys, pieces, begin=query.begin)
+    listed = list_folders(state).files if trusts_listing else files_of(state)
+    kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
+    files = {partition: listed[partition] for partition in kept}
+    found = _Found(len(listed), files, query.as_of, is_checked=trusts_listing)
     return _plan(state, query, index, keys, found, pieces)
 
 
@@ -80,7 +84,7 @@ def plan_lookup(
 ) -> ReadPlan:
     """Decide which slices can hold these record keys, in one partition or in all."""
     files = files_of(state) if partition is None else list_files(state.store, [partition])
-    found = _Found(len(files), files, query.as_of, None)
+    found = _Found(len(files), files, query.as_of)
     pieces = None
     if len(record_keys) <= KEYS_PRUNED_BY_MAX:
         pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys.to_pylist())
@@ -94,7 +98,6 @@ class _Found:
     partitions_seen: int
     files: FilesByPartition
     as_of: str | None
-    commit_times: frozenset[str] | None
     is_checked: bool = False
     """Whether nothing needs to be held against what commits tell."""
 
@@ -127,7 +130,7 @@ def _plan(
             state,
             query,
             keys,
-            commit_times=found.commit_times,
+            commit_times=None,
             up_to=found.as_of,
             blocks_of=_blocks_of(state, slices, view),
         ),
@@ -136,46 +139,104 @@ def _plan(
     )
 
 
+def _plan_changes(
+    state: TableState,
+    query: Query,
+    index: Index,
+    keys: KeyGenerator,
+    pieces: frozenset[Pieces] | None,
+    *,
+    begin: str,
+) -> ReadPlan:
+    """Decide which slices hold the changes of an interval. It is as if nobody had completed anything after it."""
+    written = _written_between(state, begin, query.end)
+    kept = prune_partitions(tuple(written.files), query.filters, keys=keys, schema=query.table_schema)
+    if not _is_laid_out_as_now(state, query.end):
+        pieces = None
+    if pieces is not None:
+        resolve_counts(index, {partition: written.files[partition] for partition in kept})
+    slices: list[FileSlice] = []
+    left_out: list[FileSlice] = []
+    for partition in kept:
+        changed = changed_slices_of(
+            partition,
+            written.files[partition],
+            written.completions,
+            replaced=written.replaced,
+            is_cut_by_completion=state.view.is_cut_by_completion,
+        )
+        wanted = prune_file_groups(partition, (s.file_id for s in changed), pieces, index=index)
+        for file_slice in changed:
+            (slices if file_slice.file_id in wanted else left_out).append(file_slice)
+    return ReadPlan(
+        slices=_checked(state, slices),
+        context=_context(
+            state, query, keys, commit_times=frozenset(written.completions), up_to=None, blocks_of=None
+        ),
+        partitions_seen=len(written.files),
+        left_out=tuple(left_out),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a range of the timeline wrote."""
+    """What an interval of the timeline wrote."""
 
-    instants: frozenset[str]
+    completions: Mapping[str, str]
+    """Requested time -> completion time of its writes."""
     files: FilesByPartition
+    replaced: frozenset[FileGroupId]
+    """File groups that were replaced by its end."""
 
 
-def _files_written_between(state: TableState, begin: str, end: str | None) -> _Written:
-    """Collect the files of the instants that completed in (begin, end]."""
-    instants: set[str] = set()
+def _written_between(state: TableState, begin: str, end: str | None) -> _Written:
+    """Collect what the instants that completed in (begin, end] wrote."""
+    found = instants_between(state, begin, end)
+    completions = {instant.requested: instant.completed or "" for instant, _ in found}
+    replaced = {
+        group for group, by in state.view.replaced.items() if is_completed_by(state, by, end, completions)
+    }
     files: dict[str, dict[str, DataFile]] = {}
-    for instant, metadata in instants_between(state, begin, end):
-        instants.add(instant.requested)
+    for instant, metadata in found:
+        replaced |= {(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids}
         for stat in metadata.write_stats:
             if stat.path:  # a commit that only removes names file groups without a file
                 check_path(stat.path)
                 file = parse_data_file(stat.path, size_bytes=stat.size_bytes)
-                if not state.view.is_committed(file.instant):
-                    continue  # beside a resize that is not completed: the rows are in the old file group too
+                is_beside = state.view.is_cut_by_completion and file.instant != instant.requested
+                if is_beside and not is_completed_by(state, file.instant, end, completions):
+                    continue  # beside a resize that was completed later, or never: the old file group has the rows
                 # In table version 6 several commits append to one log file.
                 files.setdefault(stat.partition, {})[file.path] = file
     return _Written(
-        frozenset(instants), {partition: tuple(group.values()) for partition, group in files.items()}
+        completions,
+        {partition: tuple(group.values()) for partition, group in files.items()},
+        frozenset(replaced),
     )
 
 
-def _check_present(state: TableState, files: FilesByPartition) -> None:
+def _is_laid_out_as_now(state: TableState, end: str | None) -> bool:
+    """Tell whether the index of now says where the keys of an interval are.
+
+    A rescale or a resize that completed after it has put them elsewhere.
+    """
+    return end is None or all((write.completed or "") <= end for write in state.timeline.writes)
+
+
+def _checked(state: TableState, slices: Sequence[FileSlice]) -> tuple[FileSlice, ...]:
     """Refuse an incremental read of files that are gone or damaged: rows would be missing silently."""
     view = view_for(state, ())
-    for partition, listed in list_files(state.store, files).items():
-        there = {file.path: file for file in listed}
-        told = stated_in(partition, view)
-        for file in files[partition]:
-            if file.path not in there:
+    listed = list_files(state.store, sorted({part.partition for part in slices}))
+    there = {partition: {file.path: file for file in files} for partition, files in listed.items()}
+    told = {partition: stated_in(partition, view) for partition in listed}
+    for part in slices:
+        for file in (*((part.base_file,) if part.base_file else ()), *part.log_files):
+            if file.path not in there[part.partition]:
                 raise ConfigError(
                     f"the incremental read needs {file.path}, which is gone: a clean has removed it, unless it was "
                     f"lost. Begin later, read a snapshot instead, or have the cleaner keep more commits from now on."
                 )
-            check_file(file, there, told)
+    return tuple(prove(part, there[part.partition], told[part.partition]) for part in slices)
 
 
 def _context(

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import ConfigError, Table
+from bucketlake import Table
 from bucketlake.layout import FileSlice
 from bucketlake.read import pack_slices
 
@@ -50,12 +50,6 @@ def test_a_read_optimized_read_sees_base_files_only(golden_table: Golden) -> Non
     assert rows == {n: f"n{n}" for n in range(12)}
     log_only = Table.open(golden_table("mor_consistent_0_before"))
     assert log_only.to_arrow(read_optimized=True).num_rows == 0
-
-
-def test_an_incremental_read_of_cleaned_files_is_refused(golden_table: Golden, tmp_path: Path) -> None:
-    table = Table.open(golden_table("svc_mor_b"))
-    with pytest.raises(ConfigError, match="a clean has removed"):
-        table.to_arrow(begin="0")
 
 
 def test_a_projection_reads_the_columns_in_the_order_asked_for(golden_table: Golden) -> None:
