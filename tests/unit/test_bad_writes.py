@@ -14,6 +14,7 @@ import pytest
 
 from bucketlake import (
     ConfigError,
+    CorruptTableError,
     FilterError,
     LayoutMismatchError,
     ProofError,
@@ -23,9 +24,11 @@ from bucketlake import (
     UnsupportedError,
     create_table,
 )
-from bucketlake.config import update_properties
+from bucketlake.config import plan_mend, run_mend, update_properties
 from bucketlake.keygen import KeyGenerator
+from bucketlake.state import load_state
 from bucketlake.write import ArrowRows, GroupWritten, KeySum, Operation, WriteState, job, run_write
+from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
 from judges.files import unchanged
 from judges.hudi_rs import read_snapshot
 
@@ -343,11 +346,16 @@ GOLDEN_ROWS = pa.table(
     [
         ("mor_v6", UnsupportedError, "the table version .* is 6, .* Upgrade the table with Hudi"),
         ("mor_v8", UnsupportedError, "the table version .* is 8, .* Upgrade the table with Hudi"),
-        ("cow_global_rli", UnsupportedError, "`bucketlake metadata drop .*cow_global_rli`"),
-        ("mor_partitioned_rli", UnsupportedError, "`bucketlake metadata drop "),
-        ("cow_secondary_index", UnsupportedError, "`bucketlake metadata drop "),
+        ("cow_global_rli", UnsupportedError, r"9d4157e4-.* Copy its rows .*Table.open\('.*cow_global_rli'\)"),
+        ("mor_partitioned_rli", UnsupportedError, "none with buckets.* Copy its rows "),
+        ("cow_secondary_index", UnsupportedError, "none with buckets.* Copy its rows "),
         ("cow_simple_bucket", LayoutMismatchError, "`bucketlake adopt .*cow_simple_bucket --buckets N`"),
-        ("mor_consistent_0_before", LayoutMismatchError, "adopt"),
+        (
+            "mor_consistent_0_before",
+            LayoutMismatchError,
+            r"Table\.adopt\(path\), or `bucketlake adopt [^ ]*`",
+        ),
+        ("mor_partition_bucket", LayoutMismatchError, r"Table\.adopt\(path\), or `bucketlake adopt [^ ]*`"),
     ],
 )
 def test_a_table_that_we_must_not_write_is_refused_and_the_way_on_named(
@@ -356,6 +364,93 @@ def test_a_table_that_we_must_not_write_is_refused_and_the_way_on_named(
     table = Table.open(golden_table(name))
     with unchanged(table.store), pytest.raises(error, match=words):
         getattr(table, operation)(GOLDEN_ROWS)
+
+
+def test_a_metadata_table_is_only_to_be_dropped_where_that_helps(table: Table) -> None:
+    update_properties(table.store, {"hoodie.table.metadata.partitions": "files"})
+    with unchanged(table.store), pytest.raises(UnsupportedError, match="`bucketlake metadata drop "):
+        table.upsert(rows({}))
+    run_drop_metadata_table(plan_drop_metadata_table(load_state(table.store)), table.store)
+    table.upsert(rows({"ts": 5}))
+
+
+def test_rows_of_a_table_without_buckets_are_copied_as_its_error_says(
+    golden_table: Golden, tmp_path: Path
+) -> None:
+    found = Table.open(golden_table("cow_global_rli"))
+    with pytest.raises(UnsupportedError, match=r"create_table\(\.\.\.\), then bulk_insert") as error:
+        found.upsert(GOLDEN_ROWS)
+    advice = str(error.value).partition("then ")[2].rstrip(".")
+    schema = found.to_arrow(meta_columns=False).schema
+    copy = create_table(None, tmp_path / "copy", schema, key="id", partition="dt", ordering="ts", buckets=2)
+    eval(f"copy.{advice}", {"copy": copy, "Table": Table})  # what a reader of it would type
+    assert copy.to_arrow(columns=["id", "name"]).sort_by("id") == found.to_arrow(
+        columns=["id", "name"]
+    ).sort_by("id")
+
+
+@pytest.mark.parametrize("lost", ["hoodie.bucket.index.hash.field", "bucketlake.key.encoding"])
+def test_a_table_of_ours_that_lost_what_it_says_of_its_buckets_is_mended_and_not_adopted(
+    table: Table, lost: str
+) -> None:
+    text = table.store.read(".hoodie/hoodie.properties").decode()
+    kept = [line for line in text.splitlines(keepends=True) if not line.startswith(lost)]
+    table.store.put(".hoodie/hoodie.properties", "".join(kept[1:]).encode())
+    with (
+        unchanged(table.store),
+        pytest.raises(LayoutMismatchError, match=f"has lost {lost}.*fsck .* --repair") as error,
+    ):
+        table.upsert(rows({"ts": 5}))
+    assert "adopt" not in str(error.value)
+    mend = plan_mend(table.store)
+    assert mend is not None
+    run_mend(table.store, mend)
+    Table.open(table.store.uri).upsert(rows({"ts": 5}))
+
+
+@pytest.mark.parametrize("engine", ["simple", "consistent_hashing"])
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_stray_file_group_in_a_table_of_ours_goes_when_its_partition_is_written_anew(
+    empty: Callable[..., Table], engine: str, table_type: str
+) -> None:
+    """`adopt`, which was the advice once, refuses it as well."""
+    table = empty(engine=engine, table_type=table_type)
+    table.bulk_insert(rows(*({"id": key} for key in "abcdef")))
+    base = table.layout().partitions[0].slices[0].base_file
+    assert base is not None
+    store, path = table.store, base.path
+    folder, _, name = path.rpartition("/")
+    store.put(f"{folder}/00000099{name[8:]}", store.read(path))
+    with pytest.raises(CorruptTableError, match="write it anew with overwrite") as error:
+        table.upsert(rows({"ts": 5}))
+    assert "adopt" not in str(error.value)
+    table.overwrite(table.to_arrow())
+    table.upsert(rows({"ts": 5}))
+    assert sorted(table.to_arrow()["id"].to_pylist()) == list("abcdef")
+
+
+def test_logs_in_a_table_that_is_said_to_be_copy_on_write_are_not_lost(empty: Callable[..., Table]) -> None:
+    table = empty(table_type="MERGE_ON_READ")
+    table.bulk_insert(rows(*({"id": key} for key in "abcdef")))
+    table.upsert(rows({"ts": 2, "n": 2}))
+    update_properties(table.store, {"hoodie.table.type": "COPY_ON_WRITE"})
+    changed = Table.open(table.store.uri)
+    with (
+        unchanged(table.store, markers=False),
+        pytest.raises(CorruptTableError, match=r"hoodie\.table\.type, put MERGE_ON_READ back"),
+    ):
+        changed.upsert(rows({"ts": 5, "n": 5}))
+    update_properties(table.store, {"hoodie.table.type": "MERGE_ON_READ"})
+    Table.open(table.store.uri).compact()
+    assert [row["n"] for row in table.to_arrow().to_pylist() if row["id"] == "a"] == [2]
+
+
+def test_an_index_type_that_was_changed_is_to_be_put_back(table: Table) -> None:
+    update_properties(table.store, {"hoodie.index.type": "BLOOM"})
+    with unchanged(table.store), pytest.raises(UnsupportedError, match=r"BLOOM.*put BUCKET back"):
+        table.upsert(rows({"ts": 5}))
+    update_properties(table.store, {"hoodie.index.type": "BUCKET"})
+    table.upsert(rows({"ts": 5}))
 
 
 def test_deleting_partitions_that_are_not_there_is_refused(table: Table) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bucketlake.config import KeyGeneratorType, TableProperties
 from bucketlake.errors import UnsupportedError
+from bucketlake.index.fingerprint import copy_instead, refuse_without_buckets
 from bucketlake.state import TableState
 
 WRITABLE_VERSION = 9
@@ -29,6 +30,8 @@ def check_writable(state: TableState) -> None:
         )
     inflight = properties.raw.get("hoodie.table.metadata.partitions.inflight", "").strip()
     if properties.metadata_partitions or inflight:
+        # Without its metadata table it would be refused all the same, and its own writers would miss their index.
+        refuse_without_buckets(state)
         raise UnsupportedError(
             subject=f"hoodie.table.metadata.partitions of {state.store.uri}",
             found=",".join(properties.metadata_partitions) or inflight,
@@ -36,28 +39,29 @@ def check_writable(state: TableState) -> None:
             remedy=f"Drop it with `bucketlake metadata drop {state.store.uri}`, and have Hudi's writers set "
             f"hoodie.metadata.enable=false.",
         )
-    _check_keys(properties)
+    _check_keys(state)
     _refuse_flag(properties, "hoodie.table.cdc.enabled", "Its change log would miss our writes. Turn it off.")
     _refuse_flag(
         properties,
         "hoodie.allow.operation.metadata.field",
-        "Write it with the engine that fills _hoodie_operation.",
+        f"Rows of ours would lack _hoodie_operation. {copy_instead(state)}",
     )
     _refuse_flag(
         properties,
         "hoodie.datasource.write.drop.partition.columns",
-        "Write it with Hudi, or rewrite it with the partition columns in its files.",
+        f"Its files lack the partition columns, which ours have. {copy_instead(state)}",
     )
 
 
-def _check_keys(properties: TableProperties) -> None:
+def _check_keys(state: TableState) -> None:
+    properties = state.properties
     if properties.key_generator not in _KEY_GENERATORS or not properties.record_key_fields:
         is_known = properties.key_generator in _KEY_GENERATORS
         raise UnsupportedError(
             subject="hoodie.table.recordkey.fields" if is_known else "the table's key generator",
             found="empty: its keys were generated" if is_known else str(properties.key_generator),
             supported=f"writing to tables whose keys are made of columns by {', '.join(_KEY_GENERATORS)}",
-            remedy="Write to it with Hudi, or copy its rows into a table with a record key.",
+            remedy=f"{copy_instead(state)} Name columns for its key that tell rows apart.",
         )
     is_timestamp = properties.key_generator is KeyGeneratorType.TIMESTAMP or any(
         name.lower().endswith(":timestamp") for name in properties.partition_fields

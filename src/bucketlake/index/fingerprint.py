@@ -27,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.config import PROPERTIES_PATH, BucketEngine, TableProperties, lost_properties
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
-from bucketlake.index.index import Index, NoIndex, PartitionBuckets
+from bucketlake.index.index import Index, NoIndex, PartitionBuckets, is_bucket_file_id
 from bucketlake.index.partition import list_versions
 from bucketlake.index.resolve import resolve_index, says_the_same, simple_count
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout.names import HASHING_CONFIG_FOLDER
-from bucketlake.state import TableState
+from bucketlake.layout.names import HASHING_CONFIG_FOLDER, path_in_partition
+from bucketlake.state import TableState, files_of
 
 INDEX_TYPE = "hoodie.index.type"
 BUCKET_ENGINE = "hoodie.index.bucket.engine"
@@ -124,7 +124,7 @@ def writing_index(
             subject=f"the index of {state.store.uri}",
             found=str(index),
             supported="writing to tables with buckets",
-            remedy="Write to the table with Hudi.",
+            remedy=copy_instead(state),
         )
     if buckets is not None and buckets != count:
         raise _differs(BUCKET_COUNT, stored=str(count), asked=str(buckets))
@@ -143,21 +143,59 @@ def is_adopted(properties: TableProperties) -> bool:
     )
 
 
+def refuse_without_buckets(state: TableState) -> None:
+    """Raise `UnsupportedError` for a table whose file groups are no buckets: nothing can be done to write to it.
+
+    Lists the table; for those who are about to refuse it anyway, and would name a way on.
+    """
+    if not isinstance(resolve_index(state), NoIndex):
+        return
+    for partition, files in sorted(files_of(state).items()):
+        for file in files:
+            if not is_bucket_file_id(file.file_id):
+                raise UnsupportedError(
+                    subject=f"the index of {state.store.uri}",
+                    found=f"none with buckets: the file group {path_in_partition(partition, file.file_id)} is no bucket",
+                    supported="writing to tables with buckets",
+                    remedy=copy_instead(state),
+                )
+
+
+def copy_instead(state: TableState) -> str:
+    """Say how rows get from a table that we read, and cannot write, into one that we can."""
+    return (
+        f"Copy its rows into a table of ours: create_table(...), then "
+        f"bulk_insert(Table.open({state.store.uri!r}).to_arrow())."
+    )
+
+
 def _check_adopted(state: TableState) -> None:
-    properties = state.properties
+    properties, uri = state.properties, state.store.uri
     if not is_adopted(properties):
+        lost = lost_properties(state.store, properties)
+        if lost:
+            raise LayoutMismatchError(
+                f"{PROPERTIES_PATH} of {uri} no longer says how keys are spread over buckets: it has lost "
+                f"{', '.join(lost)}. `bucketlake fsck {uri} --repair` says what its copy has, and with --yes puts it "
+                f"back."
+            )
+        refuse_without_buckets(state)
+        if isinstance(resolve_index(state), NoIndex):
+            how = f"Table.adopt(path, buckets=N), or `bucketlake adopt {uri} --buckets N`"
+        else:
+            how = f"Table.adopt(path), or `bucketlake adopt {uri}`"
         raise LayoutMismatchError(
-            f"{state.store.uri} does not say how its keys are spread over buckets, as no table made by Hudi does, and "
-            f"a wrong guess would write duplicates. If it was written with Hudi's simple bucket index, adopt it once: "
-            f"Table.adopt(path, buckets=N), or `bucketlake adopt {state.store.uri} --buckets N`, checks every key and "
-            f"keeps N with the table."
+            f"{uri} does not say how its keys are spread over buckets, as no table made by Hudi does, and a wrong "
+            f"guess would write duplicates. Adopt it once: {how}, checks every key and keeps the layout with the table."
         )
     if properties.index_type != _BUCKET:
+        refuse_without_buckets(state)
         raise UnsupportedError(
-            subject=f"{INDEX_TYPE} of {state.store.uri}",
+            subject=f"{INDEX_TYPE} of {uri}",
             found=str(properties.index_type),
             supported=f"writing to {_BUCKET}",
-            remedy="Write to the table with Hudi.",
+            remedy=f"Its other properties, and its files, are those of buckets: put {_BUCKET} back into "
+            f"{PROPERTIES_PATH}.",
         )
 
 

@@ -352,6 +352,17 @@ def _occurring(places: npt.NDArray[Any], count: int) -> tuple[list[int], npt.NDA
     return found.tolist(), numbers[places]
 
 
+def is_bucket_file_id(file_id: str) -> bool:
+    """Tell whether a file id begins with a bucket's number, as those of tables with counts do.
+
+    >>> is_bucket_file_id("00000003-159a-4953-a3c4-b777b847ae7f-0")
+    True
+    >>> is_bucket_file_id("9d4157e4-36db-4672-9652-f509e920c4a7-0")
+    False
+    """
+    return _BUCKET_FILE_ID.match(file_id) is not None
+
+
 def _bucket_of_file(file_id: str, count: int) -> str | None:
     match = _BUCKET_FILE_ID.match(file_id)
     return match[1] if match is not None and int(match[1]) < count else None

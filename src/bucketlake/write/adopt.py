@@ -39,7 +39,7 @@ from bucketlake.index import (
     verify,
     write_config,
 )
-from bucketlake.index.fingerprint import BUCKET_COUNT, KeyEncoding, fingerprint, key_encoding
+from bucketlake.index.fingerprint import BUCKET_COUNT, KeyEncoding, copy_instead, fingerprint, key_encoding
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
@@ -211,7 +211,7 @@ def _claimed_index(
             subject=f"the index of {state.store.uri}",
             found=str(index),
             supported="adopting tables with buckets",
-            remedy="Write to the table with Hudi.",
+            remedy=copy_instead(state),
         )
     return index
 

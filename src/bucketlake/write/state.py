@@ -189,8 +189,9 @@ def _stray(index: Index, partition: str, file_id: str) -> CorruptTableError:
             path=partition or ".",
             found=f"the file group {file_id}",
             expected=f"file groups of {index}",
-            remedy="Rows written now could not be found beside it. The table was written with another index "
-            "or another bucket count: `bucketlake adopt` finds out which.",
+            remedy="Rows written now could not be found beside it: its files were written with another index, or "
+            "another bucket count. Read the partition, and write it anew with overwrite: it then has the buckets that "
+            "the table says.",
         )
     return CorruptTableError(
         path=partition or ".",

@@ -238,7 +238,8 @@ def _write_base(
             path=path_in_partition(group.partition, file_id),
             found="log files in a copy-on-write table",
             expected="base files only",
-            remedy="Compact the file group with Hudi, or make the table merge-on-read.",
+            remedy="Nobody compacts such a table. If somebody has changed hoodie.table.type, put MERGE_ON_READ back "
+            "into hoodie.properties.",
         )
     base: Iterable[pa.RecordBatch] = () if old is None else read_base_file(state.store, old.path, schema)
     merge = SliceMerge(winners)

@@ -381,7 +381,7 @@ def test_a_csv_value_that_does_not_fit_is_named_with_file_row_and_column(
             "name their partitions",
         ),
         (["delete", "{table}", "--from", "{file}/days.csv"], 2, "days.csv: there is no column 'id'"),
-        (["upsert", "{golden}", "{file}/rows.json"], 4, "bucketlake metadata drop"),
+        (["upsert", "{golden}", "{file}/rows.json"], 4, "Copy its rows into a table of ours"),
     ],
 )
 def test_an_error_is_one_sentence_and_a_code(
