@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bucketlake.state import load_state
+from bucketlake.config import TableProperties, load_properties
 from bucketlake.storage import Store
-from bucketlake.timeline import WRITE_ACTIONS, load_history
+from bucketlake.timeline import WRITE_ACTIONS, load_history, load_timeline
 from stand_ins.actors import Task
 
 Rows = dict[int, tuple[str, int]]
@@ -61,10 +61,32 @@ class Call(Task):
 
 def completed_in(store: Store) -> dict[str, str]:
     """Return all writes that a table has, archived ones too."""
-    state = load_state(store)
-    archived = load_history(store, state.properties)
-    found = {a.requested: a.completed for a in archived if a.action in WRITE_ACTIONS}
-    return {**found, **{i.requested: i.completed or "" for i in state.timeline.writes}}
+    properties = _properties_of(store.uri, store)
+    files = store.list(f"{properties.timeline_folder}/history").files
+    archived = _archived_in(tuple((file.path, file.version) for file in files), store)
+    active = load_timeline(store, properties).writes
+    return {**archived, **{i.requested: i.completed or "" for i in active}}
+
+
+_PROPERTIES: dict[str, TableProperties] = {}
+_ARCHIVED: dict[object, dict[str, str]] = {}
+
+
+def _properties_of(uri: str, store: Store) -> TableProperties:
+    """Where the timeline is never changes."""
+    if uri not in _PROPERTIES:
+        _PROPERTIES.clear()
+        _PROPERTIES[uri] = load_properties(store)
+    return _PROPERTIES[uri]
+
+
+def _archived_in(files: tuple[object, ...], store: Store) -> dict[str, str]:
+    """Read the history; what does not change is read once."""
+    if (store.uri, files) not in _ARCHIVED:
+        _ARCHIVED.clear()
+        found = load_history(store, _properties_of(store.uri, store))
+        _ARCHIVED[store.uri, files] = {a.requested: a.completed for a in found if a.action in WRITE_ACTIONS}
+    return _ARCHIVED[store.uri, files]
 
 
 class Model:
