@@ -41,6 +41,7 @@ from bucketlake.timeline import (
     load_timeline,
     read_archived_commit,
     read_clean_metadata,
+    read_cleaner_plan,
     read_commit_metadata,
     read_compaction_plan,
     shift_instant,
@@ -238,10 +239,12 @@ def check_as_of(state: TableState, as_of: str) -> None:
 
     Without this check rows would be missing silently (Hudi: TimelineUtils.validateTimestampAsOf).
     """
-    cleans = state.timeline.completed(Action.CLEAN)
+    cleans = [i for i in state.timeline.instants if i.action is Action.CLEAN]
     if not cleans:
         return
-    earliest = read_clean_metadata(state.store, cleans[-1]).earliest_kept
+    # One that was cut off may have deleted all that it names.
+    read = read_clean_metadata if cleans[-1].is_completed else read_cleaner_plan
+    earliest = read(state.store, cleans[-1]).earliest_kept
     # A clean that keeps a number of versions names no instant; the active timeline is then what is safe.
     earliest = earliest or next((i.requested for i in state.timeline.writes), None)
     if earliest is not None and as_of < earliest:

@@ -155,7 +155,7 @@ def refuse_without_buckets(state: TableState) -> None:
             if not is_bucket_file_id(file.file_id):
                 raise UnsupportedError(
                     subject=f"the index of {state.store.uri}",
-                    found=f"none with buckets: the file group {path_in_partition(partition, file.file_id)} is no bucket",
+                    found=f"none with buckets: {path_in_partition(partition, file.file_id)} is no bucket",
                     supported="writing to tables with buckets",
                     remedy=copy_instead(state),
                 )

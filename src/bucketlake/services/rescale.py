@@ -61,6 +61,7 @@ from bucketlake.index import (
     Index,
     PartitionBuckets,
     SimpleBuckets,
+    current_version,
     declare_rules,
     list_versions,
     load_config,
@@ -293,10 +294,16 @@ class PersistedPlan:
 
 
 def rescale_table(
-    store: Store, rules: CountRules, *, tasks: Tasks = here, budget_bytes: int = BUDGET_BYTES
+    store: Store,
+    rules: CountRules,
+    *,
+    version_before: str | None = None,
+    tasks: Tasks = here,
+    budget_bytes: int = BUDGET_BYTES,
 ) -> Rescaled:
     """Give a table new rules, and write the partitions anew whose counts they change.
 
+    `version_before` is that of the rules which the new ones were made of: `CommitConflictError` if others count by then.
     A task holds rows up to `budget_bytes`, or those of one new bucket. What writers commit meanwhile is taken in.
     If it is cut off, by whatever is no fault of the table, it stays pending: `resume_rescale`, or `abort_rescale`.
     """
@@ -311,7 +318,7 @@ def rescale_table(
         rule_type=rules.rule_type,
         expressions=rules.expressions,
         default_count=rules.default_count,
-        version_before=load_rules(store, state.timeline).version,
+        version_before=current_version(store, state.timeline) if version_before is None else version_before,
         budget_bytes=budget_bytes,
     )
     body = encode_requested_replace({RESCALE_KEY: plan.render()})
@@ -322,6 +329,7 @@ def rescale_table(
 
     def start() -> Moved:
         _refuse_second(state, but=transaction.instant)
+        refresh(run.transaction)  # others may have changed the rules before we were there to be seen
         return NOTHING_MOVED
 
     return run.finish(start)
@@ -623,7 +631,7 @@ def _is_final(fault: BaseException) -> bool:
 def _by_rules(transaction: Transaction, plan: PersistedPlan) -> Transaction:
     """Return a rescale as the rows are placed that it moves: by the rules that are to count."""
     index = PartitionBuckets(plan.rules, transaction.index.hash_fields, transaction.instant)
-    return replace(transaction, index=index)
+    return replace(transaction, index=index, layout_version=plan.version_before)
 
 
 def _refuse_held(plan: Rescale, held: Held) -> None:

@@ -43,7 +43,6 @@ from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
     Action,
-    CleanMetadata,
     Clock,
     CommitMetadata,
     Instant,
@@ -52,6 +51,7 @@ from bucketlake.timeline import (
     load_history,
     process_clock,
     read_clean_metadata,
+    read_cleaner_plan,
 )
 
 
@@ -63,8 +63,8 @@ class Evidence:
     """What the instant wrote, if it was committed."""
     files: tuple[DataFile, ...]
     """The files that bear its time."""
-    cleans: Mapping[str, CleanMetadata]
-    """Cleans since, by instant."""
+    cleaned: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """What cleans since have deleted, or are about to: by instant, by partition."""
     is_archived: bool
     is_alive: bool
 
@@ -119,11 +119,16 @@ def gather_evidence(state: TableState, instant: Instant, *, clock: Clock | None 
     else:
         listed = list_files(state.store, sorted({stat.partition for stat in commit.write_stats}))
     cleans = [i for i in state.timeline.completed(Action.CLEAN) if i.requested > instant.requested]
+    # One that was cut off may have deleted all that it names, and whoever cleans next goes on with it.
+    pending = state.timeline.pending(Action.CLEAN)
     last_beat_ms = list_heartbeats(state.store).get(instant.requested)
     return Evidence(
         commit=commit,
         files=tuple(file for files in listed.values() for file in files if file.instant == instant.requested),
-        cleans={i.requested: read_clean_metadata(state.store, i) for i in cleans},
+        cleaned={
+            **{i.requested: read_clean_metadata(state.store, i).deleted for i in cleans},
+            **{i.requested: read_cleaner_plan(state.store, i).files for i in pending},
+        },
         is_archived=any(
             a.requested == instant.requested and a.action in WRITE_ACTIONS
             for a in load_history(state.store, state.properties, since=instant.requested)
@@ -347,12 +352,12 @@ def _check_cleans(evidence: Evidence, what: str) -> None:
     assert evidence.commit is not None
     touched = {(stat.partition, stat.file_id) for stat in evidence.commit.write_stats}
     touched |= {(p, file_id) for p, file_ids in evidence.commit.replaced.items() for file_id in file_ids}
-    for clean, metadata in evidence.cleans.items():
-        for partition, names in metadata.deleted.items():
+    for clean, deleted in evidence.cleaned.items():
+        for partition, names in deleted.items():
             lost = next((name for name in names if (partition, _file_id(name)) in touched), None)
             if lost is not None:
                 raise InstantError(
-                    f"{what} cannot be rolled back: the clean of {clean} has deleted {lost} in {partition!r}, which "
+                    f"{what} cannot be rolled back: the clean of {clean} deletes {lost} in {partition!r}, which "
                     f"held rows as they were before it. Write the rows again instead."
                 )
 
