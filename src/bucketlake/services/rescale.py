@@ -303,7 +303,7 @@ def rescale_table(
 ) -> Rescaled:
     """Give a table new rules, and write the partitions anew whose counts they change.
 
-    `version_before` is that of the rules which the new ones were made of: `CommitConflictError` if others count by then.
+    `version_before` is that of the rules which the new ones were made of: `CommitConflictError` if others count then.
     A task holds rows up to `budget_bytes`, or those of one new bucket. What writers commit meanwhile is taken in.
     If it is cut off, by whatever is no fault of the table, it stays pending: `resume_rescale`, or `abort_rescale`.
     """
