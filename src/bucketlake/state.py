@@ -254,10 +254,6 @@ def check_as_of(state: TableState, as_of: str) -> None:
         )
 
 
-_STATED: Kept[StatedFiles] = Kept(64 << 20)
-_STATED_FILE_BYTES = 600
-
-
 def _stated(state: TableState) -> tuple[StatedFiles, ...]:
     """Return what the writes of the active timeline tell of their files. Each is read once by a process."""
     found = in_parallel(lambda instant: _stated_by(instant, state.store), state.timeline.writes, state.store)
@@ -300,25 +296,45 @@ def _replaced_before(state: TableState, groups: Collection[FileGroupId]) -> dict
     return {group: found[group] for group in groups if group in found}
 
 
-def _stated_by(instant: Instant, store: Store) -> StatedFiles | None:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What of a commit is asked for again and again."""
+
+    files: StatedFiles
+    schema: str | None
+    replaced: Mapping[str, tuple[str, ...]]
+
+
+_TOLD: Kept[_Told] = Kept(64 << 20)
+_TOLD_FILE_BYTES = 600
+
+
+def _told_by(instant: Instant, store: Store) -> _Told:
+    """Read what a commit tells. Each is read once by a process."""
     file = FileStat(instant.path, 0, 0, instant.version)
-    known = _STATED.get(store, file)
+    known = _TOLD.get(store, file)
     if known is None:
-        try:
-            stats = read_commit_metadata(store, instant).write_stats
-        except FileNotFoundError:
-            return None  # archived or rolled back since the timeline was listed
-        known = stated_files(
-            instant.requested, ((stat.partition, stat.path, stat.size_bytes) for stat in stats)
+        commit = read_commit_metadata(store, instant)
+        stated = stated_files(
+            instant.requested, ((stat.partition, stat.path, stat.size_bytes) for stat in commit.write_stats)
         )
-        _STATED.put(store, file, known, _STATED_FILE_BYTES * len(stats) + 1_000)
+        known = _Told(stated, commit.schema, commit.replaced)
+        count = len(commit.write_stats) + sum(map(len, commit.replaced.values()))
+        _TOLD.put(store, file, known, _TOLD_FILE_BYTES * count + len(commit.schema or "") + 1_000)
     return known
+
+
+def _stated_by(instant: Instant, store: Store) -> StatedFiles | None:
+    try:
+        return _told_by(instant, store).files
+    except FileNotFoundError:
+        return None  # archived or rolled back since the timeline was listed
 
 
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
     replacements = timeline.completed(Action.REPLACE_COMMIT)
     compactions = timeline.pending(Action.COMPACTION)
-    commits = in_parallel(lambda instant: _replaced_by(instant, store), replacements, store)
+    commits = in_parallel(lambda instant: _told_by(instant, store).replaced, replacements, store)
     plans = in_parallel(lambda instant: read_compaction_plan(store, instant), compactions, store)
     return view_of(
         properties,
@@ -326,19 +342,6 @@ def _load_view(store: Store, properties: TableProperties, timeline: Timeline) ->
         {i.requested: body for i, body in zip(replacements, commits, strict=True)},
         {i.requested: body for i, body in zip(compactions, plans, strict=True)},
     )
-
-
-_REPLACED: Kept[Mapping[str, tuple[str, ...]]] = Kept(16 << 20)
-
-
-def _replaced_by(instant: Instant, store: Store) -> Mapping[str, tuple[str, ...]]:
-    """Return the file groups that a replacecommit has hidden, by partition. Each is read once by a process."""
-    file = FileStat(instant.path, 0, 0, instant.version)
-    known = _REPLACED.get(store, file)
-    if known is None:
-        known = read_commit_metadata(store, instant).replaced
-        _REPLACED.put(store, file, known, 100 * sum(map(len, known.values())) + 1_000)
-    return known
 
 
 def _holes_end(timeline: Timeline) -> str | None:
@@ -368,7 +371,7 @@ def _schema_written_by(instant: Instant, store: Store) -> pa.Schema | None:
     stat = FileStat(instant.path, 0, 0, instant.version)
     known = _SCHEMAS.get(store, stat)
     if known is None:
-        text = read_commit_metadata(store, instant).schema
+        text = _told_by(instant, store).schema
         known = (None if text is None else avro_to_arrow(text, path=instant.path),)
         _SCHEMAS.put(store, stat, known, len(text or "") + 1_000)
     return known[0]

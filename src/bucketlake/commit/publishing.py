@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims, take, unpacked
 from bucketlake.commit.locks import table_lock
 from bucketlake.config import TableProperties, load_properties
-from bucketlake.index.keeper import carry_out
+from bucketlake.index.keeper import NOTHING, carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -132,8 +132,13 @@ def is_settled(store: Store, properties: TableProperties, claim: Claim, timeline
     )
 
 
-def publish_claim(store: Store, properties: TableProperties, claim: Claim) -> None:
-    """Do what a claim says, or nothing if that is void by now. For who holds the table's lock."""
+def publish_claim(
+    store: Store, properties: TableProperties, claim: Claim, *, is_just_taken: bool = False
+) -> None:
+    """Do what a claim says, or nothing if that is void by now. For who holds the table's lock.
+
+    Others are looked for before each step, unless the claim `is_just_taken`: then they were before the first.
+    """
     match claim.outcome:
         case Outcome.SCHEDULE:
             assert claim.plan is not None
@@ -141,11 +146,12 @@ def publish_claim(store: Store, properties: TableProperties, claim: Claim) -> No
             write_requested(store, properties, instant=claim.instant, action=claim.action, body=body)
         case Outcome.COMMIT:
             for keeper in keepers_of(properties):
-                carry_out(
-                    store,
-                    keeper.before_publishing(store, properties, instant=claim.instant, action=claim.action),
+                upkeep = keeper.before_publishing(
+                    store, properties, instant=claim.instant, action=claim.action
                 )
-            if not _is_overtaken(store, claim):
+                carry_out(store, upkeep)
+                is_just_taken = is_just_taken and upkeep == NOTHING
+            if is_just_taken or not _is_overtaken(store, claim):
                 complete_instant(
                     store, properties, instant=claim.instant, action=claim.action, completed=claim.completed
                 )

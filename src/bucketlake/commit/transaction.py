@@ -77,6 +77,10 @@ __all__ = [
 _TIMES_DRAWN_MAX = 16
 
 
+Moment = tuple[str | None, tuple[str, ...]]
+"""Where a timeline begins, and its completed replacecommits: as long as they stay, so does the layout."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """A write that has begun."""
@@ -94,6 +98,8 @@ class Transaction:
     """The version of the layout that must still count when it commits; empty if the table has none."""
     moving: frozenset[str] = frozenset()
     """The instants of resizes that were under way when it began, and that it writes beside."""
+    replaced: Moment | None = None
+    """What told which version that is; None if that is to be found out again."""
 
 
 def begin(
@@ -143,7 +149,12 @@ def begin(
                 index = _checked(state, index_of, check)
             _refuse_movers(state)
             begun = replace(begun, properties=state.properties, index=index, seen=_seen(state))
-            begun = _with_layout(begun, state.timeline)
+            begun = replace(
+                begun,
+                layout_version=index.version,
+                moving=_moving(begun, state.timeline),
+                replaced=_moment(state.timeline),
+            )
             later = _later_than(begun, state)
             if later is not None and not draws_left:
                 raise _overtaken(begun, later)
@@ -157,13 +168,13 @@ def begin(
     raise AssertionError("the last draw returns or raises")
 
 
-def _with_layout(transaction: Transaction, timeline: Timeline) -> Transaction:
-    store, keepers = transaction.store, keepers_of(transaction.properties)
-    return replace(
-        transaction,
-        layout_version="".join(keeper.version(store, timeline) for keeper in keepers),
-        moving=frozenset[str]().union(*(keeper.moving(store, timeline) for keeper in keepers)),
-    )
+def _moving(transaction: Transaction, timeline: Timeline) -> frozenset[str]:
+    keepers = keepers_of(transaction.properties)
+    return frozenset[str]().union(*(keeper.moving(transaction.store, timeline) for keeper in keepers))
+
+
+def _moment(timeline: Timeline) -> Moment:
+    return timeline.start, tuple(i.requested for i in timeline.completed(Action.REPLACE_COMMIT))
 
 
 def _has_changed(before: TableState, now: TableState, *, but: str) -> bool:
@@ -456,7 +467,10 @@ def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:
 
 
 def _refuse_other_layout(transaction: Transaction, timeline: Timeline) -> None:
-    version = _with_layout(transaction, timeline).layout_version
+    version = transaction.layout_version
+    if transaction.replaced != _moment(timeline):
+        keepers = keepers_of(transaction.properties)
+        version = "".join(keeper.version(transaction.store, timeline) for keeper in keepers)
     if version != transaction.layout_version:
         raise _overtaken(
             transaction,

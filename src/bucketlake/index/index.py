@@ -42,6 +42,10 @@ class Index(Protocol):
     def hash_fields(self) -> tuple[str, ...]:
         """The record-key fields that decide where a key lives."""
 
+    @property
+    def version(self) -> str:
+        """The instant of the version of the layout that it goes by; empty if the engine has none for a whole table."""
+
     def bucket_count(self, partition: str) -> int | None:
         """Return how many file groups a partition can have, None if that is not known."""
 
@@ -79,6 +83,10 @@ class _Unwritten:
     """What an index says that keeps nothing on disk, and whose ids never come back."""
 
     __slots__ = ()
+
+    @property
+    def version(self) -> str:
+        return ""
 
     def replacing(self, instant: str) -> Self:  # noqa: ARG002 # the protocol's
         return self
@@ -122,7 +130,7 @@ class SimpleBuckets(_Unwritten):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionBuckets(_Unwritten):
+class PartitionBuckets:
     """Every partition has its own count, by rules on its path."""
 
     rules: CountRules
@@ -149,6 +157,12 @@ class PartitionBuckets(_Unwritten):
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
     ) -> frozenset[str]:
         return _bucket_groups(self.rules.count_of(partition), file_ids, pieces)
+
+    def replacing(self, instant: str) -> PartitionBuckets:  # noqa: ARG002 # the protocol's
+        return self
+
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:  # noqa: ARG002 # the protocol's
+        return {}
 
 
 class _LastHashed:
@@ -183,6 +197,10 @@ class ConsistentBuckets:
 
     def __str__(self) -> str:
         return f"consistent hashing: a ring per partition, hashed from {', '.join(self.hash_fields)}"
+
+    @property
+    def version(self) -> str:
+        return ""  # every partition has its own
 
     def metadata(self, partition: str) -> HashingMetadata | None:
         """Return the version of a partition's ring that this index goes by, None if it has none."""

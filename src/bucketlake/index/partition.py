@@ -129,6 +129,9 @@ class ConfigVersions:
         return counting[max(counting)] if counting else None
 
 
+NO_VERSIONS = ConfigVersions({}, {})
+
+
 def list_versions(store: Store, *, with_archived: bool = True) -> ConfigVersions:
     """List the versions of a table's rules; none for a table that is not partition-level.
 

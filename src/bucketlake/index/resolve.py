@@ -18,7 +18,7 @@ from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.index import ConsistentBuckets, Index, NoIndex, PartitionBuckets, SimpleBuckets
-from bucketlake.index.partition import HashingConfig, instant_of, list_versions, load_config
+from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, list_versions, load_config
 from bucketlake.index.rule_types import read_rules
 from bucketlake.index.rules import RULE_TYPE, CountRules
 from bucketlake.state import TableState
@@ -57,7 +57,10 @@ def resolve_index(
             )
         return NoIndex(reason="the table's keys were generated")
 
-    versions = list_versions(state.store, with_archived=as_of is not None)
+    # A table that says which engine it has is not asked for what the others keep.
+    engine = properties.bucket_engine
+    may_have_rules = engine is not BucketEngine.CONSISTENT_HASHING
+    versions = list_versions(state.store, with_archived=as_of is not None) if may_have_rules else NO_VERSIONS
     path = versions.choose(state.timeline, as_of=as_of)
     if path is not None:
         config = load_config(state.store, path)
@@ -66,14 +69,15 @@ def resolve_index(
             return PartitionBuckets(config.rules(path=path), fields, instant_of(path))
         except UnsupportedError as error:
             return NoIndex(fields, f"its rules can't be read: {error}")
-    rings = list_rings(state.store, state.timeline, as_of=as_of)
-    if rings is not None or properties.bucket_engine is BucketEngine.CONSISTENT_HASHING:
+    may_have_rings = engine is not BucketEngine.SIMPLE
+    rings = list_rings(state.store, state.timeline, as_of=as_of) if may_have_rings else None
+    if rings is not None or engine is BucketEngine.CONSISTENT_HASHING:
         if buckets is not None or declared is not None:
             raise ConfigError(
                 f"the table uses consistent hashing, and the options say buckets={buckets}, rules={rules!r}. "
                 f"Its rings know the layout; drop the options."
             )
-        is_ours = properties.bucket_engine is BucketEngine.CONSISTENT_HASHING
+        is_ours = engine is BucketEngine.CONSISTENT_HASHING
         return ConsistentBuckets(
             rings if rings is not None else {}, fields, properties.bucket_count if is_ours else None
         )

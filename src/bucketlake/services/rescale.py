@@ -631,7 +631,7 @@ def _is_final(fault: BaseException) -> bool:
 def _by_rules(transaction: Transaction, plan: PersistedPlan) -> Transaction:
     """Return a rescale as the rows are placed that it moves: by the rules that are to count."""
     index = PartitionBuckets(plan.rules, transaction.index.hash_fields, transaction.instant)
-    return replace(transaction, index=index, layout_version=plan.version_before)
+    return replace(transaction, index=index, layout_version=plan.version_before, replaced=None)
 
 
 def _refuse_held(plan: Rescale, held: Held) -> None:

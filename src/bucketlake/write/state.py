@@ -143,7 +143,7 @@ def plan_write(
         retired=frozenset(state.view.replaced) if non_blocking else frozenset(),
         offspring={} if operation.replaces else offspring_of(state, index, instant=instant),
         is_virtual=is_set(properties, VIRTUAL_LOGS),
-        layout_version=index.version if isinstance(index, PartitionBuckets) else "",
+        layout_version=index.version,
     )
 
 
