@@ -248,8 +248,13 @@ def test_the_manager_changes_rules_and_takes_them_back(run: Run, orders: Table) 
     [shown] = run("CALL partition_bucket_index_manager('orders', show_config => true)")
     assert (shown.expressions, shown.default_count) == (".*,3", 2)
     assert rows(run("SELECT * FROM orders ORDER BY id")) == before
-    undo = f"CALL partition_bucket_index_manager('orders', rollback => '{done.instant}', dry_run => false)"
-    run(undo)
+    newer = run("CALL partition_bucket_index_manager('orders', '.*,4', dry_run => false)")
+    undo = (
+        f"CALL partition_bucket_index_manager('orders', rollback => '{done.instant}', with_newer => true{{}})"
+    )
+    assert run(undo.format("")).instants == (newer.instant, done.instant), "a dry run"
+    assert len(run("CALL partition_bucket_index_manager('orders', show_config => true)")) == 2
+    assert run(undo.format(", dry_run => false")).instants == (newer.instant, done.instant)
     assert run("CALL partition_bucket_index_manager('orders', show_config => true)") == ()
     assert rows(run("SELECT * FROM orders ORDER BY id")) == before
 
