@@ -99,6 +99,24 @@ def test_a_block_that_fails_inside_another_leaves_the_lock_held(place: tuple[Sto
         pass
 
 
+def test_those_who_act_while_a_store_is_held_up_wait_for_the_lock_as_another_process_does(
+    place: tuple[Store, str],
+) -> None:
+    store, path = place
+    outcomes = []
+
+    def other(inner: Store) -> None:
+        with pytest.raises(ConflictError, match="held by bucketlake-"), table_lock(inner, wait_seconds=0):
+            raise AssertionError("not ours")
+        outcomes.append("waited")
+
+    with table_lock(store):
+        FaultyStore(store, fails_at=1, meanwhile=other).stat(path)
+        with table_lock(store, wait_seconds=0):
+            pass
+    assert outcomes == ["waited"]
+
+
 def test_a_lock_that_somebody_else_holds_is_waited_for(place: tuple[Store, str]) -> None:
     store, path = place
     other = json.dumps({"expired": False, "validUntil": system_ms() + VALID_MS, "owner": "somebody"}).encode()
