@@ -44,9 +44,11 @@ class Description:
     pending: int
     last_commit: str | None
     """Requested time of the newest completed instant."""
+    changes_until: str | None
+    """The completion time up to which an incremental read finds all changes."""
 
 
-def describe(state: TableState, index: Index) -> Description:
+def describe(state: TableState, index: Index, *, changes_until: str | None) -> Description:
     properties = state.properties
     completed = [i for i in state.timeline.instants if i.is_completed]
     return Description(
@@ -65,6 +67,7 @@ def describe(state: TableState, index: Index) -> Description:
         commits=len(completed),
         pending=len(state.timeline.instants) - len(completed),
         last_commit=max((i.requested for i in completed), default=None),
+        changes_until=changes_until,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from bucketlake import given, inspection, services
 from bucketlake import spark as on_spark
+from bucketlake.commit.claims import list_claims
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
@@ -30,6 +32,7 @@ from bucketlake.read import (
     Query,
     RawFilter,
     ReadPlan,
+    changes_until,
     check_buckets,
     lookup,
     make_query,
@@ -37,6 +40,7 @@ from bucketlake.read import (
     plan_read,
     read_all,
     record_keys_of,
+    unpublished_commit,
 )
 from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN, all_nullable
 from bucketlake.services import (
@@ -87,7 +91,7 @@ from bucketlake.services.resize import (
 from bucketlake.services.resize_plan import POLICIES, Resize, ResizeTrigger, SplitPolicy
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
-from bucketlake.timeline import InZone, Moment, in_process_zone
+from bucketlake.timeline import InZone, Moment, in_process_zone, load_timeline
 from bucketlake.write import (
     BUCKETS_DEFAULT,
     ArrowRows,
@@ -120,7 +124,9 @@ if TYPE_CHECKING:
     """Columns, or what has columns."""
 
 
-Planned = TypeVar("Planned")
+Seen = TypeVar("Seen")
+
+_LOOKS_MAX = 3
 
 
 class QueryArguments(TypedDict, total=False):
@@ -360,7 +366,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the newest commit, without Hudi's meta columns."""
-        return table_schema(load_state(self.store))
+        return self._look(table_schema)
 
     def read(self, spark: SparkSession, **query: Unpack[QueryArguments]) -> DataFrame:
         """Read the table as a DataFrame.
@@ -405,7 +411,7 @@ class Table:
             record_keys = record_keys_of(wanted, generator, query.table_schema)
             return self._looked_up(record_keys, state, query, partition)
 
-        return self._planned(look)
+        return self._look(look)
 
     def _looked_up(
         self, record_keys: pa.Array, state: TableState, query: Query, partition: str | None
@@ -684,7 +690,7 @@ class Table:
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """List the savepoints, oldest first."""
-        return services.list_savepoints(load_state(self.store))
+        return self._look(services.list_savepoints)
 
     def delete_savepoint(self, instant: str, *, dry_run: bool = False) -> Savepoint:
         """Give up the savepoint of a write, and return it; the next clean may delete what only it needed."""
@@ -717,50 +723,74 @@ class Table:
     def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
         given.known(query, QueryArguments)
-        return make_query(load_state(self.store), in_zone=in_zone, **query)
+        return self._look(lambda state: make_query(state, in_zone=in_zone, **query))
 
     def plan(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> ReadPlan:
         """Decide what a read would read. `in_zone` gives texts without an offset their zone: this process's."""
         given.known(query, QueryArguments)
-        return self._planned(lambda state: self._plan(state, in_zone, **query))
+        # Claims are read before the timeline: see `read.settled`.
+        claims = list_claims(self.store) if query.get("begin") is not None else None
 
-    def _plan(self, state: TableState, in_zone: InZone, **query: Unpack[QueryArguments]) -> ReadPlan:
-        checked = make_query(state, in_zone=in_zone, **query)
-        index = self._index(state, checked)
-        return self._checked(plan_read(state, checked, index), index)
+        def plan(state: TableState) -> ReadPlan:
+            unpublished = unpublished_commit(claims, state.timeline) if claims is not None else None
+            checked = make_query(state, in_zone=in_zone, unpublished=unpublished, **query)
+            index = self._index(state, checked)
+            return self._checked(plan_read(state, checked, index), index)
 
-    def _planned(self, plan: Callable[[TableState], Planned]) -> Planned:
-        """Plan a read; once more if a file is gone, which a clean may have deleted since the timeline was read."""
-        try:
-            return plan(load_state(self.store))
-        except DamagedFileError:
-            return plan(load_state(self.store))
+        return self._look(plan)
+
+    def changes_until(self) -> str | None:
+        """Return the completion time up to which all changes of the table can be read; None if it has none.
+
+        It is the end to read up to, and the begin to go on from:
+
+        until = table.changes_until()
+        table.read(spark, begin=since, end=until)
+        since = until
+        """
+        claims = list_claims(self.store)
+        timeline = load_timeline(self.store, self.properties)
+        return changes_until(timeline, unpublished_commit(claims, timeline))
+
+    def _look(self, look: Callable[[TableState], Seen]) -> Seen:
+        """Look at the table as it is now.
+
+        Again if a file is gone: an archive, a clean or a rollback may have taken it since the timeline was read.
+        """
+        for _ in range(_LOOKS_MAX - 1):
+            with suppress(DamagedFileError, FileNotFoundError):
+                return look(load_state(self.store))
+        return look(load_state(self.store))
 
     def describe(self) -> inspection.Description:
         """Say what the table is."""
-        state = load_state(self.store)
-        return inspection.describe(state, self._index(state, None))
+        until = self.changes_until()
+        return self._look(
+            lambda state: inspection.describe(state, self._index(state, None), changes_until=until)
+        )
 
     def timeline(self) -> tuple[inspection.TimelineEntry, ...]:
         """List the instants of the active timeline, oldest first."""
-        return inspection.timeline(load_state(self.store))
+        return self._look(inspection.timeline)
 
     def layout(self) -> inspection.Layout:
         """Show partitions, buckets, file sizes and skew."""
-        state = load_state(self.store)
-        return inspection.layout(state, self._index(state, None))
+        return self._look(lambda state: inspection.layout(state, self._index(state, None)))
 
     def explain(self, key: Key, *, partition: str | None = None) -> inspection.Explanation:
         """Say where a key lives and why: what is hashed, which rule decides, which file group, who wrote to it last.
 
         A key is what `get` takes; `partition` is a partition's path, needed if the table has partitions.
         """
-        state = load_state(self.store)
-        generator = KeyGenerator.from_properties(self.properties)
-        (record_key,) = record_keys_of([key], generator, table_schema(state)).to_pylist()
         if partition is not None:
             given.text(partition, "partition")
-        return inspection.explain(state, self._index(state, None), record_key, partition=partition)
+        generator = KeyGenerator.from_properties(self.properties)
+
+        def explain(state: TableState) -> inspection.Explanation:
+            (record_key,) = record_keys_of([key], generator, table_schema(state)).to_pylist()
+            return inspection.explain(state, self._index(state, None), record_key, partition=partition)
+
+        return self._look(explain)
 
     def _index(self, state: TableState, query: Query | None) -> Index:
         as_of = query.as_of if query is not None else None
@@ -793,8 +823,7 @@ class Buckets:
 
     def show_config(self) -> tuple[HashingConfig, ...]:
         """Return the versions of the table's bucket rules, oldest first; the last one counts."""
-        state = load_state(self._table.store)
-        return committed_versions(self._table.store, state.timeline)
+        return self._table._look(lambda state: committed_versions(state.store, state.timeline))
 
     def overwrite(
         self,

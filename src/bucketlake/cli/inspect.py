@@ -33,6 +33,7 @@ def describe(
         "commits": found.commits,
         "pending": found.pending,
         "last commit": found.last_commit,
+        "changes until": found.changes_until,
     }
     columns = grid("columns", "name", "type", "nullable")
     for field in found.schema:

@@ -5,6 +5,7 @@ from bucketlake.read.lookup import Key, lookup, read_all, record_keys_of
 from bucketlake.read.path_columns import values_of_path
 from bucketlake.read.plan import ReadPlan, pack_slices, plan_lookup, plan_read
 from bucketlake.read.query import Query, make_query
+from bucketlake.read.settled import changes_until, unpublished_commit
 from bucketlake.read.task import ReadContext, read_slice
 from bucketlake.read.verify import check_buckets
 
@@ -16,6 +17,7 @@ __all__ = [
     "RawFilter",
     "ReadContext",
     "ReadPlan",
+    "changes_until",
     "check_buckets",
     "lookup",
     "make_query",
@@ -26,5 +28,6 @@ __all__ = [
     "read_all",
     "read_slice",
     "record_keys_of",
+    "unpublished_commit",
     "values_of_path",
 ]

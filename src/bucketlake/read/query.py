@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from bucketlake.commit.claims import Claim
 from bucketlake.errors import ConfigError
 from bucketlake.read.filters import Filter, RawFilter, parse_filters
+from bucketlake.read.settled import settled_end
 from bucketlake.schema import with_meta_columns
 from bucketlake.state import TableState, table_schema
 from bucketlake.timeline import InZone, Moment, in_process_zone, parse_instant_time
@@ -54,10 +56,12 @@ def make_query(
     begin: Moment | None = None,
     end: Moment | None = None,
     in_zone: InZone = in_process_zone,
+    unpublished: Claim | None = None,
 ) -> Query:
     """Check a request against the table, and say at once what cannot be answered.
 
     `in_zone` says in which zone a text without an offset is meant: this process's, unless there is a session.
+    `unpublished` is a commit that an incremental read must not reach past.
     """
     if as_of is not None and (begin is not None or end is not None):
         raise ConfigError(
@@ -78,6 +82,8 @@ def make_query(
     )
     if first is not None and last is not None and first > last:
         raise ConfigError(f"begin {begin!r} lies after end {end!r}.")
+    if first is not None:
+        last = settled_end(last, unpublished)
     data = table_schema(state, as_of=instant)
     # A column added later is null in older files, whatever its schema says, and Spark reads all as nullable.
     everything = pa.schema([field.with_nullable(True) for field in with_meta_columns(data)])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 
 from bucketlake import ConfigError, Table
+from bucketlake.commit.claims import list_claims
+from bucketlake.commit.recovery import recover
+from bucketlake.layout.names import claim_path
 from bucketlake.services import (
     Retention,
     archive_table,
@@ -18,9 +24,10 @@ from bucketlake.services import (
     schedule_compaction,
 )
 from bucketlake.state import files_of, load_state
-from bucketlake.testing.faulty_store import FaultyStore
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from stand_ins.replacements import TYPES, replace_while, rows_of, table_for
 
+T = TypeVar("T")
 Golden = Callable[[str], Path]
 WITH_WRITES_BESIDE = [
     ("rescale", "COPY_ON_WRITE"),
@@ -95,6 +102,77 @@ def test_a_write_across_the_plan_of_a_compaction_is_in_one_interval(version: str
     assert changed(table, write.completed) == {}
     assert changed(table, first, before) == {1: 2, 2: 2, 5: 3}
     assert changed(table, first) == {1: 2, 2: 2, 3: 4, 4: 4, 5: 3}
+
+
+class DiesBeforePublishing(FaultyStore):
+    """Nothing can be done any more once a completed instant is to be put on the timeline."""
+
+    is_over = False
+
+    def _do(self, what: str, act: Callable[[], T]) -> T:
+        self.is_over = self.is_over or re.match(r"put_new \.hoodie/timeline/\d+_\d+\.", what) is not None
+        if self.is_over:
+            raise InjectedError(f"dead before {what}")
+        return super()._do(what, act)
+
+
+def cut_off_before_publishing(table: Table, rows: pa.Table) -> None:
+    """Write rows, and die once it is decided that they are committed."""
+    with pytest.raises(InjectedError):
+        Table(DiesBeforePublishing(table.store), table.properties).upsert(rows)
+
+
+@pytest.mark.shows("H3")
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_read_does_not_reach_past_a_commit_that_is_decided_and_not_visible_yet(table_type: str) -> None:
+    table = table_for("clustering", table_type)
+    first = table.upsert(rows_of(range(4), ts=1)).completed
+    cut_off_before_publishing(table, rows_of([2], ts=2))
+    assert table.changes_until() == table.describe().changes_until == first
+    assert changed(table, first) == {}
+    assert changed(table, "0", first) == dict.fromkeys(range(4), 1)
+    with pytest.raises(ConfigError, match="not all there yet") as refused:
+        changed(table, first, "20991231000000000")
+    last_moment = re.findall(r"end at (\d+)", str(refused.value))[0]
+    assert changed(table, first, last_moment) == {}
+    recover(table.store, table.properties)
+    assert changed(table, last_moment, table.changes_until()) == {2: 2}
+    assert changed(table, first) == {2: 2}
+    assert changed(table, table.changes_until()) == {}
+
+
+@pytest.mark.shows("H3")
+def test_a_later_commit_is_not_offered_before_an_earlier_one_that_is_not_visible_yet() -> None:
+    """Another engine, which knows of no claims, has completed one in between."""
+    table = table_for("clustering", "COPY_ON_WRITE")
+    first = table.upsert(rows_of(range(4), ts=1)).completed
+    cut_off_before_publishing(table, rows_of([2], ts=2))
+    newest = list_claims(table.store).newest
+    assert newest is not None
+    claim = table.store.read(claim_path(newest.number))
+    table.store.delete(claim_path(newest.number))
+    later = table.upsert(rows_of([1], ts=3)).completed
+    table.store.put(claim_path(newest.number + 1), claim)
+    assert newest.completed < (later or "")
+    assert table.changes_until() == first
+    assert changed(table, first) == {}
+    recover(table.store, table.properties)
+    assert table.changes_until() == later
+    assert changed(table, first, later) == {1: 3, 2: 2}
+
+
+@pytest.mark.shows("H3")
+def test_a_consumer_goes_on_after_the_newest_commit_was_taken_back() -> None:
+    table = table_for("clustering", "COPY_ON_WRITE")
+    assert table.changes_until() is None
+    table.upsert(rows_of(range(4), ts=1))
+    second = table.upsert(rows_of([1], ts=2))
+    since = table.changes_until()
+    assert since == second.completed
+    table.rollback(second.instant or "")
+    until = table.changes_until()
+    assert since is not None and until is not None and since < until
+    assert changed(table, since, until) == {}
 
 
 @pytest.mark.shows("H3")
