@@ -14,6 +14,7 @@ from bucketlake.commit import heartbeat, locks, recovery
 from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.errors import ConflictError
 from bucketlake.storage import Store, open_store
+from bucketlake.testing import store_contract
 from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline.clock import system_ms
@@ -52,7 +53,9 @@ def names(table: Table) -> set[str]:
 def test_of_four_processes_one_is_inside_at_a_time(uri: str, s3_server: S3Server) -> None:
     store = open_store(uri, s3_server.options)
     store.put("number", b"0")
-    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+    processes = multiprocessing.get_context("forkserver")  # as in `StoreContract`: none shares our client
+    processes.set_forkserver_preload([store_contract.__name__])
+    with ProcessPoolExecutor(4, mp_context=processes) as pool:
         working = [pool.submit(count_up, uri, dict(s3_server.options), 12) for _ in range(4)]
         meetings = [work.result() for work in working]
     assert meetings == [0, 0, 0, 0]

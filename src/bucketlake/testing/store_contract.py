@@ -371,7 +371,10 @@ _Work = Callable[[Store, int, "ProcessBarrier"], list[bool]]
 
 def _in_processes(work: _Work, store: Store) -> list[list[bool]]:
     """Run `work` in fresh processes that open the store themselves, and return what each one returned."""
-    context = multiprocessing.get_context("spawn")  # a fork would share the client's sockets and threads
+    # A fork of this process would share the client's sockets and threads. The server that processes are forked from
+    # has imported this module, and opened nothing.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     ready = context.Barrier(PROCESSES)
     pipes = [context.Pipe(duplex=False) for _ in range(PROCESSES)]
     processes = [
