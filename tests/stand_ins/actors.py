@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import RLock, Semaphore, Thread
+from threading import Semaphore, Thread, get_ident
 from typing import Any, TypeVar
 
 import pytest
@@ -87,11 +87,11 @@ class Actor(FaultyStore):
         return super()._do(what, act)
 
 
-class _EachForItself(dict[str, RLock]):  # type: ignore[type-arg] # RLock is a function for mypy
-    """No lock among threads: here they stand for processes."""
+class _EachForItself(dict[str, Any]):
+    """No lock among threads: here they stand for processes. What one of them holds, it holds once."""
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        return default
+        return super().setdefault(f"{key} of {get_ident()}", default)
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def processes_without_clocks() -> Iterator[None]:
     """Nobody sleeps, whoever waits for a lock gives up after some tries, and nobody beats behind our back."""
     ticks = itertools.count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locks, "_threads", _EachForItself())
+        patch.setattr(locks, "_turns", _EachForItself())
         patch.setattr(locks, "sleep", lambda seconds: None)
         patch.setattr(locks, "monotonic", lambda: next(ticks) * 3.0)
         patch.setattr(locks, "RENEW_SECONDS", 1e6)
