@@ -227,7 +227,7 @@ def explain(state: TableState, index: Index, record_key: str, *, partition: str 
                 "layout` shows it."
             )
         partition = ""
-    files = files_of(state).get(partition, ())
+    files = files_of(state, [partition]).get(partition, ())
     visible = [part.file_id for part in slices_of(partition, files, view_for(state, files))]
     pieces = () if isinstance(index, NoIndex) else hash_pieces(record_key, index.hash_fields)
     wanted = index.file_groups(partition, visible, [pieces])

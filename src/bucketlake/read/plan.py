@@ -30,7 +30,7 @@ from bucketlake.layout import (
 )
 from bucketlake.merge import MergeRules
 from bucketlake.read.path_columns import path_columns_of
-from bucketlake.read.prune import hashed_pieces, prune_file_groups, prune_partitions
+from bucketlake.read.prune import hashed_pieces, named_partitions, prune_file_groups, prune_partitions
 from bucketlake.read.query import Query
 from bucketlake.read.task import ReadContext
 from bucketlake.state import (
@@ -54,7 +54,7 @@ class ReadPlan:
     slices: tuple[FileSlice, ...]
     context: ReadContext
     partitions_seen: int
-    """Before pruning."""
+    """That were listed: all, unless the filters name them."""
     left_out: tuple[FileSlice, ...]
     """In the partitions that were not pruned: slices that cannot hold a wanted key."""
 
@@ -68,7 +68,8 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
     pieces = hashed_pieces(query.filters, keys=keys, hash_fields=index.hash_fields, schema=query.table_schema)
     if query.begin is not None:
         return _plan_changes(state, query, index, keys, pieces, begin=query.begin)
-    listed = list_folders(state).files if trusts_listing else files_of(state)
+    named = named_partitions(query.filters, keys=keys, schema=query.table_schema)
+    listed = list_folders(state).files if trusts_listing else files_of(state, named)
     kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
     files = {partition: listed[partition] for partition in kept}
     found = _Found(len(listed), files, query.as_of, is_checked=trusts_listing)
@@ -83,7 +84,7 @@ def plan_lookup(
     state: TableState, query: Query, index: Index, record_keys: pa.Array, *, partition: str | None
 ) -> ReadPlan:
     """Decide which slices can hold these record keys, in one partition or in all."""
-    files = files_of(state) if partition is None else list_files(state.store, [partition])
+    files = files_of(state, None if partition is None else [partition])
     found = _Found(len(files), files, query.as_of)
     pieces = None
     if len(record_keys) <= KEYS_PRUNED_BY_MAX:

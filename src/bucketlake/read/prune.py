@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bucketlake.errors import ConfigError
 from bucketlake.index import Index, Pieces, hash_pieces, pieces_from_hash_values
 from bucketlake.keygen import KeyGenerator, is_certain, never_holds_a_comma
 from bucketlake.read.filters import Filter, Op, satisfied
@@ -38,6 +39,33 @@ def prune_partitions(
         if condition.column in columns:
             kept = _keep(kept, condition, keys=keys, kind=schema.field(condition.column).type)
     return tuple(kept)
+
+
+def named_partitions(
+    filters: Sequence[Filter], *, keys: KeyGenerator, schema: pa.Schema
+) -> frozenset[str] | None:
+    """Return the partitions that the filters name, whether or not they are there; None if they leave it open.
+
+    Only text is taken at its word: of a number somebody may have made a folder with leading zeros.
+    """
+    fields = keys.partition_fields
+    names = [field.name for field in fields]
+    if not fields or any(field.is_timestamp or field.slashes_dates for field in fields):
+        return None
+    if any(name not in schema.names or not pa.types.is_string(schema.field(name).type) for name in names):
+        return None
+    pinned = _pinned_values(filters, names, schema)
+    if set(names) - set(pinned) or prod(len(pinned[name]) for name in names) > COMBINATIONS_MAX:
+        return None
+    rows = list(product(*([value.as_py() for value in pinned[name]] for name in names)))
+    columns = {name: pa.array([row[n] for row in rows], pa.string()) for n, name in enumerate(names)}
+    paths = keys.partition_paths(pa.table(columns)).to_pylist()
+    try:
+        for path in paths:
+            keys.check_partition_path(path)
+    except ConfigError:
+        return None  # no writer of ours has made such a folder; whoever did is found by looking
+    return frozenset(paths)
 
 
 def _keep(partitions: list[str], condition: Filter, *, keys: KeyGenerator, kind: pa.DataType) -> list[str]:

@@ -26,7 +26,7 @@ from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import DataFile, FileGroupId
 from bucketlake.layout.names import split_path
-from bucketlake.state import TableState, files_of, load_state, view_for
+from bucketlake.state import TableState, list_folders, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import (
     Action,
@@ -119,7 +119,7 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
     clock = clock or process_clock(state.properties.timeline_timezone)
     store, properties = state.store, state.properties
     marked = marked_instants(store)
-    listed = [file for files in files_of(state).values() for file in files]
+    listed = [file for files in list_folders(state).files.values() for file in files]
     state = load_state(store)
     by_instant: dict[Identity, tuple[FileStat, ...]] = {}
     for file in store.list(properties.timeline_folder).files:

@@ -243,7 +243,7 @@ def schedule_clustering(store: Store, plan: Clustering, *, clock: Clock | None =
     def say(state: TableState, instant: str) -> bytes | None:  # noqa: ARG001 # as others are told
         _check(state)
         check_sort_columns(table_schema(state), plan.by)
-        fresh = plan_clustering(state, list_files(store, partitions), load_held(state), by=plan.by, now="")
+        fresh = plan_clustering(state, files_of(state, partitions), load_held(state), by=plan.by, now="")
         slices = [part for part in fresh.slices if (part.partition, part.file_id) in plan.groups]
         return encode_clustering_plan(_requested(slices, plan), root=store.uri) if slices else None
 
@@ -473,7 +473,7 @@ def _refuse_late(
 def _change(state: TableState, plan: RequestedReplace, written: Iterable[str]) -> str | None:
     """Say what became of a slice of the plan, or of a file that was written; None if all are as they were."""
     slices = [part for group in plan.groups for part in group.slices]
-    listed = list_files(state.store, sorted({part.partition for part in slices}))
+    listed = files_of(state, {part.partition for part in slices})
     view = view_for(state, (file for files in listed.values() for file in files))
     seen = {
         (partition, part.file_id): _paths(part)
@@ -501,7 +501,7 @@ def _work(state: TableState, pending: Instant, plan: RequestedReplace) -> list[R
         check_sort_columns(schema, by)
     file_schema = with_meta_columns(schema)
     slices = [part for group in plan.groups for part in group.slices]
-    listed = list_files(state.store, sorted({part.partition for part in slices}))
+    listed = files_of(state, {part.partition for part in slices})
     sizes = {file.path: file.size_bytes for files in listed.values() for file in files}
     whole = check_files(
         (path for part in slices for path in (base_path(part), *log_paths(part)) if path is not None),

@@ -196,7 +196,7 @@ def schedule_compaction(store: Store, plan: Compaction, *, clock: Clock | None =
 
     def say(state: TableState, instant: str) -> bytes | None:  # noqa: ARG001 # as others are told
         _check(state)
-        fresh = plan_compaction(state, list_files(store, partitions), load_held(state), now="")
+        fresh = plan_compaction(state, files_of(state, partitions), load_held(state), now="")
         slices = [part for part in fresh.slices if (part.partition, part.file_id) in plan.groups]
         if not slices:
             return None
@@ -495,7 +495,7 @@ def _work(state: TableState, pending: Instant) -> list[CompactionTask]:
         )
         for operation in wanted
     ]
-    listed = list_files(state.store, sorted({task.partition for task in tasks}))
+    listed = files_of(state, {task.partition for task in tasks})
     there = {file.path: file.size_bytes for files in listed.values() for file in files}
     for task in tasks:
         missing = sorted(set(task.inputs) - there.keys())

@@ -56,7 +56,7 @@ from bucketlake.index import (
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.keeper import Change
 from bucketlake.index.resizes import families_of, pending_resizes
-from bucketlake.layout import DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
+from bucketlake.layout import DataFile, FileGroupId, FileSlice, check_files, slices_of
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import (
     LogRecords,
@@ -384,7 +384,7 @@ def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[Cluster
     """Turn a plan into groups, with the slices as they are now; what has changed beyond that is left out."""
     partitions = [one.partition for one in plan.partitions]
     index = _rings_of(state)
-    now = {one.partition: one for one in _ring_states(state, list_files(state.store, partitions), index)}
+    now = {one.partition: one for one in _ring_states(state, files_of(state, partitions), index)}
     groups = []
     for one in plan.partitions:
         present = now[one.partition]
@@ -462,7 +462,7 @@ def _work(
     properties = state.properties
     file_schema = with_meta_columns(table_schema(state))
     slices = [part for group in plan.groups for part in group.slices]
-    listed = list_files(state.store, sorted({part.partition for part in slices}))
+    listed = files_of(state, {part.partition for part in slices})
     sizes = {file.path: file.size_bytes for files in listed.values() for file in files}
     rules = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
@@ -495,7 +495,7 @@ def _work(
 
 def _with_slices_of(state: TableState, plan: RequestedReplace) -> RequestedReplace:
     """Return a plan with its file groups as they are now."""
-    seen = _seen(state, list_files(state.store, _partitions(plan)))
+    seen = _seen(state, files_of(state, _partitions(plan)))
     groups = [
         replace(
             group,
@@ -543,7 +543,7 @@ def _refuse_late(state: TableState, pending: Instant, plan: RequestedReplace, sc
 
 def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) -> str | None:
     planned = {(part.partition, part.file_id): part for group in plan.groups for part in group.slices}
-    listed = list_files(state.store, _partitions(plan))
+    listed = files_of(state, _partitions(plan))
     seen = _seen(state, listed)
     follows = state.properties.table_type is TableType.COPY_ON_WRITE
     for group, part in planned.items():

@@ -38,7 +38,7 @@ from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
-from bucketlake.state import TableState, commit_metadata, files_of, load_state
+from bucketlake.state import TableState, commit_metadata, list_folders, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
@@ -115,7 +115,7 @@ def gather_evidence(state: TableState, instant: Instant, *, clock: Clock | None 
     clock = clock or process_clock(state.properties.timeline_timezone)
     commit = commit_metadata(state, instant) if instant.is_completed else None
     if commit is None:
-        listed = files_of(state)
+        listed = list_folders(state).files
     else:
         listed = list_files(state.store, sorted({stat.partition for stat in commit.write_stats}))
     cleans = [i for i in state.timeline.completed(Action.CLEAN) if i.requested > instant.requested]

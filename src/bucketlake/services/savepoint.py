@@ -25,7 +25,7 @@ from bucketlake.errors import CommitConflictError, InstantError
 from bucketlake.layout import DataFile, slices_of
 from bucketlake.layout.names import path_in_partition
 from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
-from bucketlake.state import TableState, check_as_of, files_of, load_state, view_for
+from bucketlake.state import TableState, check_as_of, files_of, list_folders, load_state, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
@@ -193,7 +193,7 @@ def look_for_restore(state: TableState, savepoint: str) -> RestoreOrder:
             f"the savepoint of {savepoint} cannot be restored: the later {beyond.action} of {beyond.requested} was "
             f"archived, and what is archived cannot be taken back (hoodie.archive.beyond.savepoint)."
         )
-    files = [file for group in files_of(state).values() for file in group]
+    files = [file for group in list_folders(state).files.values() for file in group]
     return plan_restore(state, savepoint, read_savepoint_metadata(state.store, found), files)
 
 

@@ -143,7 +143,7 @@ def _emptied(table: Table, insert: Insert, spark: SparkSession, summary: CommitS
     # One row, made by Spark: what a text means as a date or a number is for Spark to say.
     row = spark.range(1).select(*values).toArrow()
     path = str(keys.partition_paths(row)[0].as_py())
-    return table.delete_partitions(path) if path in files_of(load_state(table.store)) else summary
+    return table.delete_partitions(path) if path in files_of(load_state(table.store), [path]) else summary
 
 
 def _fitted(frame: DataFrame, insert: Insert, table: Table, spark: SparkSession) -> DataFrame:
