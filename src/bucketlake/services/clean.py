@@ -11,7 +11,8 @@ What is kept, by whichever policy:
 
 and always the newest slice of a group, and what a savepoint, or the plan of a pending compaction or clustering,
 names. A file group that was replaced goes with all its slices: once the write that replaced it is older than the
-earliest kept, or at once when versions are counted. A partition that is empty then ceases to be, as for Hudi.
+earliest kept, or at once when versions are counted; but not before the writes end that began before it completed. A
+partition that is empty then ceases to be, as for Hudi.
 
 A clean that was cut off is finished by the next, ours or Hudi's. Before anything is deleted, also then, the table is
 looked at again: what has come to be needed since the plan was made is spared.
@@ -34,6 +35,7 @@ from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import (
     BaseFile,
     DataFile,
+    FileGroupId,
     FileSlice,
     all_slices_of,
     list_files,
@@ -163,10 +165,16 @@ def plan_clean(
     emptied: list[str] = []
     if earliest is not None or retain.versions is not None:
         view = view_for(state, (file for group in files.values() for file in group))
-        cutter = _Cutter(earliest.requested if earliest else None, retain.versions, held)
+        cutter = _Cutter(
+            earliest.requested if earliest else None,
+            retain.versions,
+            held,
+            savepoints=tuple(sorted(state.timeline.savepoints)),
+        )
+        replaced = _replaced_for_good(state, view.replaced)
         for partition, group in files.items():
             slices = all_slices_of(partition, group, view)
-            of_partition = cutter.deletes(partition, slices, view.replaced, view.pending_compactions)
+            of_partition = cutter.deletes(partition, slices, replaced, view.pending_compactions)
             gone = _files_in(of_partition, group)
             deletes += gone
             if partition and len(gone) == len(group):
@@ -212,6 +220,17 @@ def _earliest_kept(state: TableState, retain: Retention, now: str) -> Instant | 
     return earliest
 
 
+def _replaced_for_good(state: TableState, replaced: Mapping[FileGroupId, str]) -> dict[FileGroupId, str]:
+    """Leave out file groups that a pending write may have begun with: they were replaced after it had begun."""
+    pending = min(
+        (i.requested for i in state.timeline.instants if i.is_write and not i.is_completed), default=None
+    )
+    completions = state.view.completions
+    return {
+        group: by for group, by in replaced.items() if pending is None or completions.get(by, "") < pending
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class _Cutter:
     """Decides slice by slice."""
@@ -219,6 +238,7 @@ class _Cutter:
     earliest: str | None
     versions: int | None
     held: Held
+    savepoints: tuple[str, ...] = ()
 
     def deletes(
         self,
@@ -234,12 +254,24 @@ class _Cutter:
         for file_id, newest_first in groups.items():
             by = replaced.get((partition, file_id))
             if by is not None and (self.earliest is None or by < self.earliest):
-                chosen += newest_first
+                outdated: Sequence[FileSlice] = newest_first
             elif self.versions is not None:
-                chosen += self._beyond_versions(newest_first, compactions.get((partition, file_id)))
+                outdated = self._beyond_versions(newest_first, compactions.get((partition, file_id)))
             else:
-                chosen += self._before_earliest(newest_first)
-        return [part for part in chosen if not self._is_held(part)]
+                outdated = self._before_earliest(newest_first)
+            restored = self._seen_after_a_restore(newest_first)
+            chosen += [part for part in outdated if part not in restored and not self._is_held(part)]
+        return chosen
+
+    def _seen_after_a_restore(self, newest_first: Sequence[FileSlice]) -> list[FileSlice]:
+        """Find the slices of a compaction that was planned before a savepoint and run after it.
+
+        A restore leaves it where it is, and the savepoint names only what it was made of.
+        """
+        if not any(self._is_held(part) for part in newest_first):
+            return []
+        seen = (next((p for p in newest_first if p.instant <= s), None) for s in self.savepoints)
+        return [part for part in seen if part is not None]
 
     def _before_earliest(self, newest_first: Sequence[FileSlice]) -> Sequence[FileSlice]:
         assert self.earliest is not None

@@ -88,6 +88,25 @@ def test_hours_are_counted_back_from_now() -> None:
     )
 
 
+@pytest.mark.parametrize("retain", [Retention(commits=1), Retention(versions=1)])
+def test_what_was_replaced_after_a_pending_write_had_begun_stays_for_it(retain: Retention) -> None:
+    """The replacement was begun before the write, and completed after it had looked at the table."""
+    timeline = [
+        "001_002.commit",
+        "003_008.replacecommit",
+        "004_005.commit",
+        "009_010.commit",
+        "011_012.commit",
+    ]
+    files = ["p/g_1-0-1_001.parquet", "p/h_1-0-1_003.parquet", "q/k_1-0-1_009.parquet"]
+    replaced = {"003": {"p": ["g"]}}
+    assert names(plan(timeline, files, retain, replaced=replaced)) == ["g_1-0-1_001.parquet"]
+    beside = [*timeline, "006.inflight", "006.commit.requested"]
+    assert plan(beside, files, retain, replaced=replaced).is_empty
+    later = [*timeline, "0085.inflight", "0085.commit.requested"]
+    assert names(plan(later, files, retain, replaced=replaced)) == ["g_1-0-1_001.parquet"]
+
+
 MOR = [
     "001_002.deltacommit",
     "003_004.deltacommit",
