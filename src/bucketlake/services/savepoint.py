@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bucketlake.commit.claims import Claims, Outcome
 from bucketlake.commit.heartbeat import stop_heartbeat
@@ -22,7 +22,7 @@ from bucketlake.commit.restore import run_planned_restore
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import CommitConflictError, InstantError
-from bucketlake.layout import DataFile, slices_of
+from bucketlake.layout import DataFile, TimelineView, slices_of
 from bucketlake.layout.names import path_in_partition
 from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
 from bucketlake.state import TableState, check_as_of, files_of, list_folders, load_state, view_for
@@ -186,8 +186,7 @@ def look_for_restore(state: TableState, savepoint: str) -> RestoreOrder:
     found = _savepoint(state, savepoint)
     if not found.is_completed:
         raise InstantError(f"the savepoint of {savepoint} was never completed. Create it again.")
-    archived = load_history(state.store, state.properties, since=savepoint)
-    beyond = next((a for a in archived if a.action in WRITE_ACTIONS and a.requested > savepoint), None)
+    beyond = _archived_after(state, savepoint)
     if beyond is not None:
         raise InstantError(
             f"the savepoint of {savepoint} cannot be restored: the later {beyond.action} of {beyond.requested} was "
@@ -195,6 +194,21 @@ def look_for_restore(state: TableState, savepoint: str) -> RestoreOrder:
         )
     files = [file for group in list_folders(state).files.values() for file in group]
     return plan_restore(state, savepoint, read_savepoint_metadata(state.store, found), files)
+
+
+def _archived_after(state: TableState, savepoint: str) -> Instant | None:
+    """Find a write that a restore would have to take back, and that was archived."""
+    target = next((i for i in state.timeline.writes if i.requested == savepoint), None)
+    is_merge_on_read = state.properties.table_type is TableType.MERGE_ON_READ
+    for archived in load_history(state.store, state.properties):
+        if archived.action not in WRITE_ACTIONS:
+            continue
+        is_later = target is not None and _is_after(
+            archived.instant, target, is_merge_on_read=is_merge_on_read
+        )
+        if is_later or archived.requested > savepoint:
+            return archived.instant
+    return None
 
 
 def run_restore(order: RestoreOrder, store: Store, *, clock: Clock | None = None) -> RestorePlan:
@@ -248,7 +262,9 @@ def _write_to_protect(state: TableState, instant: str | None) -> str:
     writes = [i.requested for i in state.timeline.writes]
     if not writes:
         raise InstantError(f"{state.store.uri} has no write on its timeline; there is nothing to protect.")
-    target = writes[-1] if instant is None else instant
+    # The last to complete, not the last to begin: a restore goes by completion, and takes nothing back of the present.
+    newest = max(state.timeline.writes, key=lambda i: (i.completed or "", i.requested))
+    target = newest.requested if instant is None else instant
     if target not in writes:
         raise InstantError(
             f"{state.store.uri} has no completed write of {target} on its timeline, which is {writes[0]} to "
@@ -267,33 +283,50 @@ def _write_to_protect(state: TableState, instant: str | None) -> str:
 
 
 def _refuse_overlapped(state: TableState, target: str) -> None:
-    """Refuse a write that a replacecommit was begun before and completed after, as a long rescale may be.
+    """Refuse a write that another was begun before and completed after, as a long rescale may be.
 
-    Who reads as of the write sees the replacement's files, and a restore to it takes that back: the savepoint would
-    keep the wrong files.
+    What the other has replaced may have been cleaned since, and a restore, which takes the other back, would miss it.
     """
     protected = next(i for i in state.timeline.writes if i.requested == target)
-    for other in state.timeline.completed(Action.REPLACE_COMMIT):
+    for other in state.timeline.writes:
         if other.requested < target and (other.completed or "") > (protected.completed or ""):
             raise InstantError(
                 f"{target} cannot be protected: the {other.action} of {other.requested} was begun before it and "
-                f"completed after it, and its rows are in files that a restore would delete. Write to the table once "
-                f"more, and protect that."
+                f"completed after it, and a restore would take that back. Protect the newest state instead, by naming "
+                f"no instant."
             )
 
 
 def _files_at(state: TableState, instant: str) -> dict[str, tuple[str, ...]]:
-    """List what a reader as of `instant` sees, as Hudi's savepoint does; an empty partition too."""
+    """List what readers see after a restore to `instant`; an empty partition too."""
+    target = next(i for i in state.timeline.writes if i.requested == instant)
     listed = files_of(state)
-    view = view_for(state, (file for group in listed.values() for file in group))
+    view = _view_after_restore(
+        state, view_for(state, (file for group in listed.values() for file in group)), target
+    )
     found: dict[str, tuple[str, ...]] = {}
     for partition, files in listed.items():
         names: list[str] = []
-        for part in slices_of(partition, files, view, as_of=instant):
+        for part in slices_of(partition, files, view):
             paths = ([part.base_file.path] if part.base_file else []) + [log.path for log in part.log_files]
             names += [path.rpartition("/")[2] for path in paths]
         found[partition] = tuple(names)
     return found
+
+
+def _view_after_restore(state: TableState, view: TimelineView, target: Instant) -> TimelineView:
+    """Say what counts once all that a restore takes back is gone."""
+    is_merge_on_read = state.properties.table_type is TableType.MERGE_ON_READ
+    gone = {
+        i.requested for i in state.timeline.writes if _is_after(i, target, is_merge_on_read=is_merge_on_read)
+    }
+    return replace(
+        view,
+        completions={requested: c for requested, c in view.completions.items() if requested not in gone},
+        replaced={group: by for group, by in view.replaced.items() if by not in gone},
+        pending_compactions={g: c for g, c in view.pending_compactions.items() if c < target.requested},
+        stated=tuple(commit for commit in view.stated if commit.requested not in gone),
+    )
 
 
 def _savepoint(state: TableState, instant: str) -> Instant:
