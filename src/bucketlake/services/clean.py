@@ -32,6 +32,7 @@ from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
+from bucketlake.index.resizes import VIRTUAL_LOGS
 from bucketlake.layout import (
     BaseFile,
     DataFile,
@@ -69,6 +70,7 @@ from bucketlake.timeline import (
     write_inflight,
     write_requested,
 )
+from bucketlake.write.state import is_set
 
 FilesByPartition = Mapping[str, tuple[DataFile, ...]]
 
@@ -161,6 +163,7 @@ def plan_clean(
 ) -> CleanPlan:
     """Choose what to delete of `files`, which are all of the table's; `now` is an instant time."""
     earliest = _earliest_kept(state, retain, now)
+    held = held | Held(files=_referred_to(state, files))
     deletes: list[DataFile] = []
     emptied: list[str] = []
     if earliest is not None or retain.versions is not None:
@@ -218,6 +221,26 @@ def _earliest_kept(state: TableState, retain: Retention, now: str) -> Instant | 
         before = [instant for instant in completed if instant.requested < pending[0]]
         return before[-1] if before else None
     return earliest
+
+
+def _referred_to(state: TableState, files: FilesByPartition) -> frozenset[str]:
+    """Find the logs beside resizes that logs of savepoints only refer to, where a resize has completed since.
+
+    A restore takes the resize back, and needs the rows; the savepoint names the logs that refer to them.
+    """
+    if not is_set(state.properties, VIRTUAL_LOGS):
+        return frozenset()
+    completions = state.view.completions
+    moments = [completions[savepoint] for savepoint in state.timeline.savepoints if savepoint in completions]
+    return frozenset(
+        file.path
+        for group in files.values()
+        for file in group
+        if file.written_at != file.instant
+        and any(
+            completions.get(file.written_at, "") <= m < completions.get(file.instant, "") for m in moments
+        )
+    )
 
 
 def _replaced_for_good(state: TableState, replaced: Mapping[FileGroupId, str]) -> dict[FileGroupId, str]:
@@ -432,7 +455,7 @@ def _needed_now(state: TableState, partitions: Iterable[str]) -> frozenset[str]:
     visible = [part for partition, files in listed.items() for part in slices_of(partition, files, view)]
     paths = {log.path for part in visible for log in part.log_files}
     paths |= {part.base_file.path for part in visible if part.base_file is not None}
-    return load_held(state).files | paths
+    return load_held(state).files | _referred_to(state, listed) | paths
 
 
 def _forget_layout(state: TableState, plan: CleanerPlan) -> None:

@@ -73,3 +73,35 @@ def test_files_that_no_clean_has_deleted_keep_the_replacecommit_on_the_timeline(
     assert newest(table) == dict.fromkeys(range(20), 5)
     assert replaced not in {i.requested for i in load_state(table.store).timeline.writes}
     check_invariants(table)
+
+
+@pytest.mark.shows("H2", "C6")
+def test_rows_that_a_savepoint_only_refers_to_outlive_the_resize() -> None:
+    """Beside a resize with virtual logs the rows are in the new file groups, and a restore brings them back."""
+    kind = "resize with virtual logs"
+    table = table_for(kind, "MERGE_ON_READ")
+    table.upsert(rows_of(range(20), ts=1))
+
+    def meanwhile() -> None:
+        table.upsert(rows_of(range(20), ts=2))
+        table.savepoint()
+
+    instant = replace_while(table, kind, meanwhile)
+    table = Table.open(table.store.uri)
+
+    def logs_beside() -> set[str]:
+        files = table.store.list("", recursive=True).files
+        return {file.path for file in files if f"_{instant}.log." in file.path}
+
+    referred_to = logs_beside()
+    assert referred_to
+    for ts in (3, 4):
+        table.compact()
+        table.upsert(rows_of(range(20), ts=ts))
+        clean_table(table.store, retain=Retention(commits=1))
+        clean_table(table.store, retain=Retention(versions=1))
+    assert logs_beside() == referred_to
+    table.delete_savepoint(*load_state(table.store).timeline.savepoints)
+    clean_table(table.store, retain=Retention(commits=1))
+    assert logs_beside() == set()
+    check_invariants(table)
