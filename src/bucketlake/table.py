@@ -373,7 +373,7 @@ class Table:
 
         `columns` and `filters` are used to read less; `filters` are `(column, operator, value)` and mean *and*.
         `as_of` sees the table as it was; `begin` and `end` see what changed in (begin, end]; `read_optimized` reads
-        base files only.
+        base files only. Changes are read up to `changes_until()`, from where the next read goes on.
 
         A moment is a `datetime`, a text such as `2026-06-18 12:00:00`, or an instant of 14 or 17 digits. A text has an
         offset (`+02:00`, `Z`) or is in the session's zone, as in Spark; a time without a fraction is the end of its
