@@ -249,6 +249,12 @@ class TableMachine:
             if actor is not None:
                 actor.kill()
 
+    def let_others_be_late(self) -> None:
+        """Whoever is under way may find that files are gone."""
+        for actor in self.actors:
+            if actor is not None:
+                actor.task.is_late = True
+
     @property
     def is_quiet(self) -> bool:
         return all(actor is None for actor in self.actors)
@@ -519,6 +525,8 @@ def clean(machine: TableMachine, slot: int, chance: Random) -> None:
         ({"retain_commits": 1}, {"retain_commits": 2}, {"retain_versions": 1})
     )
     machine.begin(slot, chance, Call("clean", lambda store: table_of(store).clean(**how)))
+    if "retain_versions" in how:  # it does not wait for who reads older ones
+        machine.let_others_be_late()
 
 
 @_step(2.5)
@@ -712,9 +720,7 @@ def kill(machine: TableMachine, slot: int, chance: Random) -> None:
 def time_passes(machine: TableMachine, slot: int, chance: Random) -> None:
     """So much that whoever is not done counts as dead, alive or not."""
     age(machine.store)
-    for actor in machine.actors:
-        if actor is not None:
-            actor.task.is_late = True
+    machine.let_others_be_late()
 
 
 # ---------------------------------------------------------------------- probes, on copies
