@@ -33,6 +33,7 @@ from bucketlake.logfile import LogFormat
 from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
+from bucketlake.timeline import Action, Instant
 from bucketlake.write.finish import Prepared, finish
 from bucketlake.write.report import CommitSummary, KeySum, check_proof
 from bucketlake.write.state import (
@@ -164,7 +165,8 @@ def prepare(
         with _checked_again(state):
             plan = _plan(rows, transaction, state, files, options, unmarked)
     with watch.stage("write"):
-        sent, written = rows.run(plan)
+        with _checked_again(state):
+            sent, written = rows.run(plan)
         check_proof(sent, written)
         check_files(transaction, written)
         _check_places(written, named)
@@ -381,13 +383,18 @@ def _checked_again(state: TableState) -> Iterator[None]:
     """A file that others made needless, and a clean deleted, since the timeline was read is no damage: begin again."""
     try:
         yield
-    except DamagedFileError as damaged:
-        if load_state(state.store).timeline.completed() == state.timeline.completed():
+    except (DamagedFileError, FileNotFoundError) as fault:
+        if _done(load_state(state.store)) == _done(state):
             raise
         raise CommitConflictError(
-            f"others have changed the table since this write began: {damaged.path} is gone. Nothing of it is visible. "
-            f"Run it again."
-        ) from damaged
+            f"others have changed the table since this write began: a file is gone ({fault}). Nothing of it is "
+            f"visible. Run it again."
+        ) from fault
+
+
+def _done(state: TableState) -> tuple[Instant, ...]:
+    """What was completed; and cleans, which delete before they are."""
+    return (*state.timeline.completed(), *state.timeline.pending(Action.CLEAN))
 
 
 def _look(rows: Rows, state: TableState, operation: Operation) -> tuple[Listed, frozenset[str] | None]:

@@ -11,6 +11,7 @@ from bucketlake import Table
 from bucketlake.commit.heartbeat import start_heartbeat
 from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import abort, begin
+from bucketlake.config import load_properties
 from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
 from bucketlake.services import (
     CleanPlan,
@@ -26,6 +27,8 @@ from bucketlake.services import (
     schedule_compaction,
 )
 from bucketlake.state import files_of, load_state
+from bucketlake.storage import Store
+from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import (
     Action,
@@ -35,7 +38,9 @@ from bucketlake.timeline import (
     read_cleaner_plan,
     write_requested,
 )
-from stand_ins.orders_table import orders, rows_of, written_table
+from bucketlake.write import TableSpec, create
+from stand_ins.aging import Bucket, copy_of
+from stand_ins.orders_table import SCHEMA, orders, rows_of, written_table
 
 _numbers = itertools.count()
 
@@ -206,3 +211,43 @@ def test_a_plan_that_names_anything_but_data_files_is_refused() -> None:
     assert paths(table) == before
     with pytest.raises(ConfigError, match="no clean"):
         finish_clean(table.store, "20200101000000000")
+
+
+@pytest.mark.shows("X2")
+def test_a_write_whose_files_a_clean_took_away_is_run_again() -> None:
+    origin = Bucket()
+    create(
+        origin,
+        TableSpec(
+            name="orders",
+            schema=SCHEMA,
+            key=("id",),
+            partition=("dt",),
+            ordering=("ts",),
+            buckets=1,
+            table_type="COPY_ON_WRITE",
+        ),
+    )
+    Table(origin, load_properties(origin)).upsert(orders(range(4), "first", 1))
+    trial = FaultyStore(copy_of(origin))
+    Table(trial, load_properties(trial)).upsert(orders([1], "ours", 9))
+    number = next(
+        n for n, what in enumerate(trial.operations, 1) if what.startswith(("read p1/", "stat p1/"))
+    )
+
+    def others(store: Store) -> None:
+        """Overtake the write, and clean away what it is about to read."""
+        other = Table(store, load_properties(store))
+        other.upsert(orders([3], "theirs", 5))
+        other.clean(retain_versions=1)
+
+    store = copy_of(origin)
+    held_up = FaultyStore(store, fails_at=number - 1, meanwhile=others)
+    Table(held_up, load_properties(held_up)).upsert(orders([1], "ours", 9))
+    rows = Table(store, load_properties(store)).to_arrow(columns=["id", "name"]).to_pylist()
+    assert {row["id"]: row["name"] for row in rows} == {
+        0: "first 0",
+        1: "ours 1",
+        2: "first 2",
+        3: "theirs 3",
+    }
