@@ -231,7 +231,7 @@ def test_no_rows_are_no_write(table: Table) -> None:
         {"id": np.int64(1)},
         [{"id": Decimal(1)}],
     ],
-    ids=repr,
+    ids=lambda key: type(key).__name__,
 )
 def test_a_key_may_be_a_number_of_any_library(key: Any, table: Table) -> None:
     table.upsert([ROW, ROW | {"id": 2}])
