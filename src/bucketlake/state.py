@@ -44,6 +44,7 @@ from bucketlake.timeline import (
     read_cleaner_plan,
     read_commit_metadata,
     read_compaction_plan,
+    read_rollback_metadata,
     shift_instant,
 )
 
@@ -332,6 +333,30 @@ def _stated_by(instant: Instant, store: Store) -> StatedFiles | None:
 
 
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
+    view = _view_of_writes(store, properties, timeline)
+    rollbacks = timeline.completed(Action.ROLLBACK)
+    undone = in_parallel(lambda rollback: _undone_by(rollback, store), rollbacks, store)
+    return replace(view, undone=frozenset[str]().union(*undone)) if rollbacks else view
+
+
+_UNDONE: Kept[frozenset[str]] = Kept(1 << 20)
+
+
+def _undone_by(rollback: Instant, store: Store) -> frozenset[str]:
+    """Return the writes that a rollback took back; a compaction or clustering may have been run again since."""
+    file = FileStat(rollback.path, 0, 0, rollback.version)
+    known = _UNDONE.get(store, file)
+    if known is None:
+        actions = read_rollback_metadata(store, rollback).actions
+        known = frozenset(i for i, action in actions.items() if action in _NEVER_AGAIN)
+        _UNDONE.put(store, file, known, 100 * len(known) + 100)
+    return known
+
+
+_NEVER_AGAIN = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT})
+
+
+def _view_of_writes(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:
     replacements = timeline.completed(Action.REPLACE_COMMIT)
     compactions = timeline.pending(Action.COMPACTION)
     commits = in_parallel(lambda instant: _told_by(instant, store).replaced, replacements, store)

@@ -23,7 +23,7 @@ from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
 from bucketlake.errors import ConfigError, DamagedFileError
-from bucketlake.index import RULE_TYPE, HashingConfig, Index, current_version, resolve_index
+from bucketlake.index import RULE_TYPE, HashingConfig, Index, resolve_index
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
@@ -970,9 +970,8 @@ class Buckets:
         adds: bool,
     ) -> Rescale | Rescaled:
         store = self._table.store
-        state = load_state(store)
-        rules = new_rules(
-            state,
+        rules, version_before = new_rules(
+            load_state(store),
             given.text(expressions, "rules"),
             default_count=bucket_number,
             rule_type=rule_type,
@@ -983,7 +982,7 @@ class Buckets:
         return rescale_table(
             store,
             rules,
-            version_before=current_version(store, state.timeline),
+            version_before=version_before,
             tasks=_tasks(spark, progress),
             budget_bytes=budget_bytes,
         )

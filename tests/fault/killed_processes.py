@@ -304,7 +304,7 @@ def _cut_off(store: Store, expressions: str) -> object:
         here(function, items[:1])
         raise KeyboardInterrupt
 
-    rules = new_rules(load_state(store), expressions, default_count=None, rule_type="regex", adds=False)
+    rules, _ = new_rules(load_state(store), expressions, default_count=None, rule_type="regex", adds=False)
     try:
         return rescale_table(store, rules, tasks=dying)
     except KeyboardInterrupt:

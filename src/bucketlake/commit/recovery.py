@@ -247,6 +247,7 @@ def _targets(
         if instant.requested in dead:
             rollback = plans[instant.requested][0].requested if instant.requested in plans else None
             targets.append(Target.of(instant, rollback=rollback))
+    targets += _claimed_plans(store, timeline)
     known = {i.requested: i for i in timeline.instants if i.action not in (Action.ROLLBACK, Action.SAVEPOINT)}
     for target, (rollback_instant, plan) in plans.items():
         found = known.get(target)
@@ -264,6 +265,24 @@ def _targets(
             else:
                 delete_pending(store, properties, instant=rollback, action=Action.ROLLBACK)
     return targets
+
+
+def _claimed_plans(store: Store, timeline: Timeline) -> list[Target]:
+    """Find plans, or runs of them, whose rollback was decided by somebody who did not live to announce it."""
+    pending = timeline.pending(*PLANNED)
+    if not pending:
+        return []
+    on_timeline = {i.requested for i in timeline.instants}
+    claims = list_claims(store)
+    decided = [(plan, claims.rollback_of(plan.requested)) for plan in pending]
+    return [
+        Target.of(plan, rollback=claim.rollback, keeps_plan=claim.keeps_plan)
+        for plan, claim in decided
+        if claim is not None
+        and claim.rollback not in on_timeline
+        # An older one was done, and archived since.
+        and (timeline.start is None or (claim.rollback or "") > timeline.start)
+    ]
 
 
 def _is_kept(timeline: Timeline, instant: Instant) -> bool:

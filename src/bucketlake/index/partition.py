@@ -38,6 +38,7 @@ INITIAL_INSTANT = "00000000000000"
 """Of the version that a table is made with, as Hudi spells it."""
 CONFIG_SUFFIX = ".hashing_config"
 
+_LOOKS_MAX = 3
 _REMEDY = "Restore the file from a copy, or name the rules yourself when you open the table."
 
 
@@ -155,13 +156,30 @@ def current_version(store: Store, timeline: Timeline) -> str:
 
 def load_rules(store: Store, timeline: Timeline) -> VersionedRules:
     """Return the rules that count now."""
-    path = list_versions(store, with_archived=False).choose(timeline)
-    if path is None:
+    _, found = load_chosen(store, timeline)
+    if found is None:
         return NO_RULES
+    path, config = found
     try:
-        return VersionedRules(instant_of(path), load_config(store, path).rules(path=path))
+        return VersionedRules(instant_of(path), config.rules(path=path))
     except UnsupportedError:
         return VersionedRules(instant_of(path))
+
+
+def load_chosen(
+    store: Store, timeline: Timeline, *, as_of: str | None = None
+) -> tuple[ConfigVersions, tuple[str, HashingConfig] | None]:
+    """Return the versions that there are, and the one that counts with its path, if one does."""
+    for attempt in range(_LOOKS_MAX):
+        versions = list_versions(store, with_archived=as_of is not None)
+        path = versions.choose(timeline, as_of=as_of)
+        try:
+            return versions, None if path is None else (path, load_config(store, path))
+        except FileNotFoundError:
+            # Taken back, or moved to the archive, since they were listed.
+            if attempt + 1 == _LOOKS_MAX:
+                raise
+    raise AssertionError("the last look returns or raises")
 
 
 def write_config(store: Store, config: HashingConfig) -> str:

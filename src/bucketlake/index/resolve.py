@@ -18,7 +18,7 @@ from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.index import ConsistentBuckets, Index, NoIndex, PartitionBuckets, SimpleBuckets
-from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, list_versions, load_config
+from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
 from bucketlake.index.rule_types import read_rules
 from bucketlake.index.rules import RULE_TYPE, CountRules
 from bucketlake.state import TableState
@@ -60,10 +60,11 @@ def resolve_index(
     # A table that says which engine it has is not asked for what the others keep.
     engine = properties.bucket_engine
     may_have_rules = engine is not BucketEngine.CONSISTENT_HASHING
-    versions = list_versions(state.store, with_archived=as_of is not None) if may_have_rules else NO_VERSIONS
-    path = versions.choose(state.timeline, as_of=as_of)
-    if path is not None:
-        config = load_config(state.store, path)
+    versions, found = (
+        load_chosen(state.store, state.timeline, as_of=as_of) if may_have_rules else (NO_VERSIONS, None)
+    )
+    if found is not None:
+        path, config = found
         _check_config(config, path, buckets=buckets, rules=rules)
         try:
             return PartitionBuckets(config.rules(path=path), fields, instant_of(path))

@@ -28,7 +28,7 @@ from bucketlake.index.partition import (
     list_versions,
     load_rules,
 )
-from bucketlake.index.recorded_counts import plan_record, recorded_instants
+from bucketlake.index.recorded_counts import choose_record, plan_record, recorded_instants
 from bucketlake.index.resolve import COUNT_BEFORE_KEY
 from bucketlake.layout.names import (
     HASHING_CONFIG_ARCHIVE_FOLDER,
@@ -136,13 +136,17 @@ def version_to_bring_back(
 
 
 def dead_records(instants: Collection[str], timeline: Timeline) -> tuple[str, ...]:
-    """Choose the records of writes that were taken back, by Hudi, which does not know them.
+    """Choose the records that do not count, and would once they are older than the active timeline.
 
-    Older than the active timeline, as they soon would be, they would count.
+    Those of writes that were taken back, by Hudi, which does not know them; and those of writes that began later than
+    the one whose record counts, and were committed before it.
     """
-    start = timeline.start
+    start, chosen = timeline.start, choose_record(instants, timeline)
     on_timeline = {instant.requested for instant in timeline.instants}
-    return tuple(sorted(i for i in instants if start is not None and i >= start and i not in on_timeline))
+    gone = {i for i in instants if start is not None and i >= start and i not in on_timeline}
+    completed = {instant.requested for instant in timeline.writes}
+    overtaken = {i for i in instants if chosen is not None and i > chosen and i in completed}
+    return tuple(sorted(gone | overtaken))
 
 
 def settings_of(properties: TableProperties, rules: VersionedRules) -> Mapping[str, str | None]:

@@ -70,11 +70,15 @@ class TimelineView:
     """The history holds what was requested at this time or later."""
     stated: Sequence[StatedFiles] = ()
     """What the completed writes of the active timeline tell of their files (rule 9)."""
+    undone: frozenset[str] = frozenset()
+    """Writes that were rolled back, by what is on the active timeline: they never count, whenever they began."""
 
     def is_committed(self, instant: str) -> bool:
         """Whether files of `instant` count (rule 1)."""
         if instant in self.completions:
             return True
+        if instant in self.undone:
+            return False
         if self.start is not None and instant < self.start:
             return True
         return self.history is not None and instant in self.history

@@ -25,11 +25,12 @@ from dataclasses import dataclass
 
 from bucketlake.commit.claims import latest_time
 from bucketlake.commit.completion import Said, alive
+from bucketlake.commit.heartbeat import list_heartbeats
 from bucketlake.commit.operation import TRANSACTIONS
-from bucketlake.commit.publishing import completed_time, settle
+from bucketlake.commit.publishing import completed_time, plan_of, settle
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
-from bucketlake.errors import ConfigError, CorruptTableError
+from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
 from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.index.resizes import VIRTUAL_LOGS
@@ -60,6 +61,7 @@ from bucketlake.timeline import (
     Clock,
     Instant,
     State,
+    delete_pending,
     encode_clean_metadata,
     encode_cleaner_plan,
     load_timeline,
@@ -355,7 +357,11 @@ def run_clean(
         claims, timeline = settle(store, state.properties)
         instant = clock.next_instant(after=latest_time(timeline, claims))
         if write_requested(store, state.properties, instant=instant, action=Action.CLEAN, body=body):
-            return finish_clean(store, instant, tasks=tasks, clock=clock)
+            try:
+                return finish_clean(store, instant, tasks=tasks, clock=clock)
+            except ConcurrentWriteError:
+                delete_pending(store, state.properties, instant=instant, action=Action.CLEAN)
+                raise
 
 
 def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock | None = None) -> Cleaned:
@@ -371,6 +377,9 @@ def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Cloc
     plan = read_cleaner_plan(store, pending)
     paths = _checked_paths(plan, pending)
     with alive(store, state.properties, instant=instant, action=Action.CLEAN, clock=clock) as service:
+        # It is on the timeline: who takes something back from now on sees it, and who is at it is seen here.
+        state = _checked_state(store)
+        _refuse_undoing(state)
         needed = _needed_now(state, plan.files)
         spared = [path for path in paths if path in needed]
         if pending.state is State.REQUESTED:
@@ -425,6 +434,22 @@ def _checked_state(store: Store) -> TableState:
     state = load_state(store)
     check_writable(state)
     return state
+
+
+def _refuse_undoing(state: TableState) -> None:
+    """Refuse to delete anything while somebody brings back what was replaced, or older versions of it.
+
+    Rollbacks of committed writes, and restores, beat under their own time; those of failed writes bring back nothing.
+    """
+    beats = list_heartbeats(state.store)
+    completed = {instant.requested for instant in state.timeline.writes}
+    for undoing in state.timeline.pending(Action.ROLLBACK, Action.RESTORE):
+        plan = plan_of(state.store, undoing) if undoing.action is Action.ROLLBACK else None
+        if undoing.requested in beats or (plan is not None and plan.target in completed):
+            raise ConcurrentWriteError(
+                f"the {undoing.action} of {undoing.requested} is under way, and brings files back. Nothing was "
+                f"deleted. Clean again when it is done; if its process died, the next write finishes it."
+            )
 
 
 def _checked_paths(plan: CleanerPlan, pending: Instant) -> list[str]:

@@ -217,10 +217,14 @@ def plan_rescale(
 
 def new_rules(
     state: TableState, expressions: str, *, default_count: int | None, rule_type: str, adds: bool
-) -> CountRules:
-    """Read rules that are to replace, or with `adds` to come before, those that a table has."""
+) -> tuple[CountRules, str]:
+    """Read rules that are to replace, or with `adds` to come before, those that a table has.
+
+    Returns the version too that they are to replace, as `rescale_table` wants it.
+    """
     _check_engine(state)
-    present = load_rules(state.store, state.timeline).rules
+    before = load_rules(state.store, state.timeline)
+    present = before.rules
     if default_count is None:
         default_count = present.default_count if present is not None else simple_count(state.properties)
     if default_count is None:
@@ -232,7 +236,7 @@ def new_rules(
                 f"be put before them. Overwrite them instead."
             )
         expressions = f"{expressions.rstrip(';')};{present.expressions}"
-    return declare_rules(expressions, default_count, rule_type=rule_type)
+    return declare_rules(expressions, default_count, rule_type=rule_type), before.version
 
 
 def look_for_rescale(store: Store, rules: CountRules) -> Rescale:

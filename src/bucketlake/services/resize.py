@@ -114,6 +114,7 @@ from bucketlake.timeline import (
 ROUNDS_MAX = 64
 """Every split halves a bucket, so this is never reached by size alone."""
 
+_LOOKS_MAX = 3
 _SAMPLE = 1 << 16
 _CLUSTER = "CLUSTER"
 _log = logging.getLogger("bucketlake.services")
@@ -121,8 +122,15 @@ _log = logging.getLogger("bucketlake.services")
 
 def look_for_resize(store: Store, trigger: ResizeTrigger | None = None, *, tasks: Tasks = here) -> Resize:
     """Say what a round would do."""
-    state = _checked_state(store)
-    return _plan(state, files_of(state), trigger or ResizeTrigger(), tasks)
+    for left in reversed(range(_LOOKS_MAX)):
+        state = _checked_state(store)
+        try:
+            return _plan(state, files_of(state), trigger or ResizeTrigger(), tasks)
+        except CorruptTableError:
+            # Files and rings are read after the timeline: what others completed in between may not fit it.
+            if not left or load_state(store).timeline.completed() == state.timeline.completed():
+                raise
+    raise AssertionError("the last look returns or raises")
 
 
 def schedule_resize(store: Store, plan: Resize, *, clock: Clock | None = None) -> str | None:

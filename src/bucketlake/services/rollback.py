@@ -35,7 +35,7 @@ from bucketlake.commit.rollback import (
 )
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties
-from bucketlake.errors import CommitConflictError, ConcurrentWriteError, InstantError
+from bucketlake.errors import BucketlakeError, CommitConflictError, ConcurrentWriteError, InstantError
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
 from bucketlake.state import TableState, commit_metadata, list_folders, load_state
@@ -280,15 +280,19 @@ def _of_commits(
             announced.append((rollback, target))
         # Who begins from now on sees the rollbacks; who began before is seen here.
         state = _without(load_state(store), [order.instant for order in orders])
-        others = state.timeline.pending(*TRANSACTIONS)
-        oldest = orders[-1].instant
-        if others or built_on(state.timeline, oldest):
+        try:
+            refuse_the_living(state.timeline.pending(*TRANSACTIONS))
+            oldest = orders[-1].instant
+            _check_newest(state, oldest, f"the {oldest.action} of {oldest.requested}")
+            for order in orders:
+                evidence = gather_evidence(load_state(store), order.instant, clock=clock)
+                _check_cleans(evidence, f"the {order.instant.action} of {order.instant.requested}")
+        except BucketlakeError:
             # Those of older instants first: left alone, each would be taken for one that can be finished.
             for rollback, _ in reversed(announced):
                 delete_pending(store, properties, instant=rollback, action=Action.ROLLBACK)
                 stop_heartbeat(store, rollback)
-            refuse_the_living(others)
-            _check_newest(state, oldest, f"the {oldest.action} of {oldest.requested}")
+            raise
         done = []
         for _, target in announced:
             one = roll_back(store, properties, target, clock, keep_partitions=False)

@@ -205,6 +205,8 @@ class RollbackMetadata:
     rolled_back: tuple[str, ...]
     files_deleted: int
     deleted: Mapping[str, tuple[str, ...]]
+    actions: Mapping[str, str] = field(default_factory=dict)
+    """Of what was rolled back, by requested time, in the words of whoever did it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +443,9 @@ def read_rollback_metadata(store: Store, instant: Instant) -> RollbackMetadata:
         rolled_back=body.list("commitsRollback"),
         files_deleted=body.number("totalFilesDeleted"),
         deleted=_per_partition(body, "successDeleteFiles"),
+        actions={
+            info.required("commitTime"): info.required("action") for info in body.records("instantsRollback")
+        },
     )
 
 
