@@ -14,7 +14,7 @@ from bucketlake.layout import BaseFile
 from bucketlake.services.archive import LastClean, Surroundings, plan_archive
 from bucketlake.state import TableState, view_of
 from bucketlake.storage import MemoryStore
-from bucketlake.timeline import Action, CommitMetadata, Instant, State, Timeline
+from bucketlake.timeline import Action, Instant, State, Timeline
 from stand_ins.transactions import WORDS
 
 WORDS_OF = {
@@ -47,13 +47,8 @@ def state_of(words: str) -> TableState:
     """Each replacecommit has replaced a file group of its own, named after it."""
     properties = TableProperties.parse(WORDS, path="hoodie.properties")
     timeline = Timeline(tuple(sorted(instant(word) for word in words.split())))
-    replacements = {
-        i.requested: CommitMetadata(
-            operation="INSERT_OVERWRITE", write_stats=(), replaced={"a": (f"g{i.requested}",)}
-        )
-        for i in timeline.completed(Action.REPLACE_COMMIT)
-    }
-    view = view_of(properties, timeline, replacements, {})
+    replaced = {i.requested: {"a": (f"g{i.requested}",)} for i in timeline.completed(Action.REPLACE_COMMIT)}
+    view = view_of(properties, timeline, replaced, {})
     return TableState(MemoryStore(), properties, timeline, view)
 
 
