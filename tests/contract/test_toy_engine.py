@@ -31,6 +31,10 @@ class LengthBuckets:
     longest: int
     hash_fields: tuple[str, ...]
 
+    @property
+    def version(self) -> str:
+        return ""
+
     def __str__(self) -> str:
         return f"buckets by length up to {self.longest}, of {', '.join(self.hash_fields)}"
 
