@@ -264,6 +264,9 @@ def _claim_rollback(store: Store, properties: TableProperties, target: Target, c
         found = claims.rollback_of(target.instant)
         if found is not None and not (target.action in PLANNED and _is_done(timeline, found)):
             return None
+        if found is not None and found.rollback == target.rollback:
+            found = None
+            return None  # it was taken to its end since we looked
         found = None
         is_committed = completed_time(timeline, target.instant, target.action) is not None
         if is_committed and target.published is None:
