@@ -75,6 +75,7 @@ def test_a_table_that_is_compacted_and_cleaned_between_writes_holds_what_a_dict_
             assert_same_rows(rows(played.table, as_of=instant), expected, without=MOVED)
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("S5")
 @pytest.mark.parametrize("seed", seeds(default_count=8))
 def test_a_compaction_that_is_pending_while_others_write_and_clean_loses_nothing(seed: int) -> None:

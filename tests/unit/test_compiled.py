@@ -7,7 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = """
+import bucketlake
+
+# The one module without its package, which would compile kernels of its own anew for every place.
+PROGRAM = f"""
+import sys
+from types import ModuleType
+
+package = ModuleType("bucketlake")
+package.__path__ = [{str(Path(bucketlake.__file__).parent)!r}]
+sys.modules["bucketlake"] = package
+
 from bucketlake.compiled import compiled
 
 @compiled()

@@ -127,6 +127,7 @@ def test_a_record_without_its_commit_is_passed_over_and_removed_by_an_abort() ->
     assert transaction.instant not in records(table)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("took_effect", [False, True])
 def test_cut_off_anywhere_the_next_write_finds_counts_that_fit(took_effect: bool) -> None:
     for step in itertools.count(1):

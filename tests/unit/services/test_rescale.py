@@ -284,6 +284,7 @@ def test_a_simple_table_gets_rules_though_nothing_needs_rewriting() -> None:
     check_invariants(table)
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("P14")
 @pytest.mark.parametrize("table_type", TYPES)
 def test_writers_that_never_stop_lose_nothing_while_the_rules_change_ten_times(
@@ -321,6 +322,7 @@ def test_writers_that_never_stop_lose_nothing_while_the_rules_change_ten_times(
     check_invariants(table)
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("P6")
 @pytest.mark.parametrize("took_effect", [False, True])
 def test_a_rescale_that_is_cut_off_anywhere_is_whole_or_nothing(took_effect: bool, tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ def test_a_resize_gives_way_to_a_write_that_knew_nothing_of_it() -> None:
     assert sum(row[1] == 7 for row in contents(table).values()) == 40
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("C4", "C9")
 @pytest.mark.parametrize("table_type", TYPES)
 def test_twenty_rounds_of_split_and_merge_lose_nothing(table_type: str) -> None:
@@ -312,6 +313,7 @@ def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(policy: str) -> N
     check(table)
 
 
+@pytest.mark.thorough
 @pytest.mark.shows("C6", "C9")
 @pytest.mark.parametrize(
     ("table_type", "virtual_logs"),
