@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Both parts of the suite run in several processes. For one at a time: make test PYTEST_ARGS='-n 0'
 WITHOUT_JVM := --part no-jvm -n auto --maxprocesses 4 --dist worksteal --benchmark-disable
-WITH_JVM := --part jvm -n 2 --dist loadgroup --benchmark-disable
+WITH_JVM := --part jvm -n 2 --benchmark-disable
 
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 

@@ -1,16 +1,18 @@
 """The two parts of the suite: tests that start a JVM, for Spark or the judge, and all others.
 
-Both run in several processes. The others are dealt out one by one. Of those with a JVM, all that ask the judge go to
+Both run in several processes. The others are dealt out one by one. Of those with a JVM, all of `tests/interop` go to
 one process, because a judge becomes quick only after minutes; the rest go file by file to whoever is free.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-_JUDGE, _SPARK = "interop", "spark"
+_INTEROP = "tests/interop/"
 _FAULTS = Path(__file__).parents[1] / "fault"
 
 
@@ -30,14 +32,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part = config.getoption("--part")
     if part is None:
         return
-    with_jvm = [item for item in items if _has(item, _JUDGE) or _has(item, _SPARK)]
-    without = [item for item in items if not (_has(item, _JUDGE) or _has(item, _SPARK))]
+    with_jvm = [item for item in items if _starts_a_jvm(item)]
+    without = [item for item in items if not _starts_a_jvm(item)]
     chosen, left_out = (with_jvm, without) if part == "jvm" else (without, with_jvm)
-    for item in with_jvm:
-        item.add_marker(pytest.mark.xdist_group(_JUDGE if _has(item, _JUDGE) else item.path.name))
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
 
 
-def _has(item: pytest.Item, mark: str) -> bool:
-    return item.get_closest_marker(mark) is not None
+def _starts_a_jvm(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in ("spark", "interop"))
+
+
+class OneJudge(LoadScopeScheduling):
+    """Deals out files, and those of `tests/interop` as if they were one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return _INTEROP if file.startswith(_INTEROP) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return OneJudge(config, log) if config.getoption("--part") == "jvm" else None
