@@ -37,8 +37,11 @@ CREATE MACRO draw(digest, first, choices) AS ('0x' || substr(digest, first, 7)):
 CREATE MACRO june(day) AS '2026-06-' || lpad(day::VARCHAR, 2, '0');
 CREATE MACRO quiet_day(choice) AS june(CASE WHEN choice < 17 THEN choice + 1 ELSE choice + 2 END);
 CREATE MACRO day_of(digest) AS
-  CASE WHEN draw(digest, 1, 100) < 40 THEN june(18) ELSE quiet_day(draw(digest, 8, 19)) END;
+  CASE WHEN draw(digest, 1, 100) < 40 THEN june(18) ELSE quiet_day(draw(digest, 8, getvariable('quiet_days'))) END;
 """
+
+QUIET_DAYS = 19
+"""Beside the one that holds 40 % of the orders."""
 
 _DAY_MS = 86_400_000
 _FIRST_MS = 1_780_272_000_000
@@ -50,11 +53,12 @@ class Orders:
 
     rows: int
     folder: Path
+    quiet_days: int = QUIET_DAYS
 
     @property
     def stamp(self) -> str:
         """What tells this data from other data."""
-        return json.dumps({"recipe": RECIPE, "rows": self.rows})
+        return json.dumps({"recipe": RECIPE, "rows": self.rows, "quiet days": self.quiet_days})
 
     def batch(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
@@ -63,15 +67,16 @@ class Orders:
         return self.folder / "truth" / f"{table}.parquet"
 
 
-def make_orders(rows: int, folder: Path) -> Orders:
+def make_orders(rows: int, folder: Path, *, quiet_days: int = QUIET_DAYS) -> Orders:
     """Return the data for `rows` orders, generating it unless it is there."""
-    orders = Orders(rows, folder)
+    orders = Orders(rows, folder, quiet_days)
     ready = folder / "ready.json"
     if ready.exists() and ready.read_text() == orders.stamp:
         return orders
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "truth").mkdir(parents=True)
     with duckdb.connect() as connection:
+        connection.execute(f"SET VARIABLE quiet_days = {quiet_days}")
         connection.execute(_MACROS)
         _copy(connection, _versions(f"SELECT range AS n FROM range({rows})", 0), orders.batch("orders"))
         half = rows // 40
