@@ -37,7 +37,7 @@ import pyarrow as pa
 from bucketlake import Table, create_table
 from bucketlake.commit import heartbeat, locks, recovery
 from bucketlake.commit.recovery import pending_rescales
-from bucketlake.errors import BucketlakeError, ConfigError, ConflictError, InstantError
+from bucketlake.errors import BucketlakeError, ConfigError, ConflictError, CorruptTableError, InstantError
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.services import (
     here,
@@ -394,9 +394,15 @@ def read_page(table: Table, log: Log, begin: str) -> str:
         return begin
     try:
         keys = table.to_arrow(columns=["id"], begin=begin, end=end)["id"].to_pylist()
-    except (FileNotFoundError, BucketlakeError) as gone:
-        log.say(f"skipped {begin} {end} {type(gone).__name__}")
-        return begin if isinstance(gone, FileNotFoundError) else end
+    except ConfigError as gone:
+        if "not all there yet" in str(gone):
+            log.say("early")
+            return begin
+        log.say(f"skipped {begin} {end}")  # cleaned
+        return end
+    except (FileNotFoundError, CorruptTableError):
+        log.say("gone while it was read")
+        return begin
     for writer, number in sorted(batches_in(keys)):
         log.say(f"saw {writer} {number}")
     return end
