@@ -27,6 +27,8 @@ _REQUESTED = re.compile(
     r"put_new \.hoodie/timeline/(\d{17})\.(?:commit|deltacommit|replacecommit)\.requested"
 )
 
+_CHANGE = re.compile(r"(?:put|put_new|delete) \.hoodie/(?!\.heartbeat|\.temp|\.locks)")
+
 
 @dataclass
 class Task:
@@ -62,6 +64,12 @@ class Actor(FaultyStore):
                 return
             self._go.release()
             self._stopped.acquire()
+
+    def step_changes(self, count: int) -> None:
+        """Let it go on until it has changed the timeline, claims, rules or rings so many times."""
+        while count and not self.is_over:
+            self.step(1)
+            count -= _CHANGE.match(self.operations[-1]) is not None if self.operations else 0
 
     def kill(self) -> None:
         self.is_killed = True

@@ -171,16 +171,19 @@ class TableMachine:
         is_alone = all(actor is None for actor in self.actors)
         self.model.calls.append(call)
         self.actors[slot] = actor = Actor(self.store, call)
-        fate, count = chance.random(), chance.randint(1, chance.choice((12, 60, 200)))
+        fate = chance.random()
+        go_on = partial(actor.step, chance.randint(1, chance.choice((12, 60, 200))))
+        if chance.random() < 0.5:
+            go_on = partial(actor.step_changes, chance.randint(1, 10))
         if fate < (0.9 if self.is_calm else 0.45):
             self.finish(slot)
             if is_alone and isinstance(call.error, BucketlakeError):
                 lost = before.keys() - completed_in(self.store).keys()
                 assert not lost, f"{call.name} was refused, and {lost} is gone: {call.error}"
         elif fate < 0.85 and not self.is_calm:
-            actor.step(count)
+            go_on()
         else:
-            actor.step(count)
+            go_on()
             self.kill(slot)
 
     def finish(self, slot: int) -> None:
@@ -715,7 +718,11 @@ def look(machine: TableMachine, slot: int, chance: Random) -> None:
 @_step(4.0)
 def go_on(machine: TableMachine, slot: int, chance: Random) -> None:
     actor = machine.actors[slot]
-    if actor is not None:
+    if actor is None:
+        return
+    if chance.random() < 0.5:
+        actor.step_changes(chance.randint(1, 4))
+    else:
         actor.step(chance.randint(1, chance.choice((3, 30, 100))))
 
 
