@@ -197,7 +197,7 @@ class Log:
 def write_on(arguments: Arguments, writer: int) -> None:
     log = Log(arguments.folder, f"writer-{writer}")
     number = max(log.numbers("begin"), default=-1)
-    table, chance = open_table(arguments), random.Random(os.getpid())
+    table = open_table(arguments)
     while not _is_over(arguments):
         number += 1
         log.say(f"begin {number}")
@@ -205,7 +205,7 @@ def write_on(arguments: Arguments, writer: int) -> None:
         done = attempt(log, number, partial(table.upsert, rows))
         if done is not None:
             log.say(f"done {number} {done.instant} {done.completed}")
-        time.sleep(chance.uniform(0.0, 0.3))  # or nothing could ever be taken back
+        _let_others_undo()
 
 
 def attempt(log: Log, what: object, act: Callable[[], T]) -> T | None:
@@ -226,9 +226,28 @@ def attempt(log: Log, what: object, act: Callable[[], T]) -> T | None:
     return None
 
 
-def repeat(arguments: Arguments, log: Log, acts: Mapping[str, Callable[[], object]], *, nap: float) -> None:
+def is_calm() -> bool:
+    """Tell whether writers wait: beside a write that is under way, or died just now, nothing can be taken back."""
+    return time.time() % 9 > 5
+
+
+def _let_others_undo() -> None:
+    while is_calm():
+        time.sleep(0.05)
+
+
+def repeat(
+    arguments: Arguments,
+    log: Log,
+    acts: Mapping[str, Callable[[], object]],
+    *,
+    nap: float,
+    waits: bool = True,
+) -> None:
     chance = random.Random(os.getpid())
     while not _is_over(arguments):
+        if waits:
+            _let_others_undo()
         name = chance.choice(sorted(acts))
         if attempt(log, name, acts[name]) is not None:
             log.say(f"done {name}")
@@ -356,7 +375,7 @@ def undo_on(arguments: Arguments) -> None:
         acts["rollback of rescales"] = lambda: (
             roll_back_rescales() if table.buckets.show_config()[1:] else None
         )
-    repeat(arguments, log, acts, nap=0.6)
+    repeat(arguments, log, acts, nap=0.3, waits=False)
 
 
 def read_on(arguments: Arguments) -> None:
@@ -464,14 +483,18 @@ def main(arguments: Arguments) -> None:
     ):
         time.sleep(chance.uniform(0.1, 0.6))
         _continue(children, stopped, now=time.monotonic())
-        role = chance.choice([role for role in roles if role not in stopped])
-        if len(stopped) < 2 and chance.random() < 0.4:
+        if is_calm() and chance.random() < 0.6:
+            continue
+        busy = ["undoer"] if is_calm() else roles
+        role = chance.choice([role for role in busy if role not in stopped] or roles[:1])
+        if len(stopped) < 2 and role not in stopped and chance.random() < 0.4:
             os.kill(children[role], signal.SIGSTOP)
             stopped[role] = time.monotonic() + DEAD_AFTER_SECONDS * chance.uniform(0.8, 2.0)
             fates["held up"] += 1
         else:
             os.kill(children[role], signal.SIGKILL)
             os.waitpid(children[role], 0)
+            stopped.pop(role, None)
             fates["killed"] += 1
             children[role] = _start(arguments, role)
     _continue(children, stopped, now=float("inf"))
