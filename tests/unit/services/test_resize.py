@@ -423,7 +423,9 @@ def test_cleaning_removes_outdated_rings_and_archiving_never_falls_back() -> Non
     all_of_them = versions()
     assert len(all_of_them) == 5
     clean_table(table.store, retain=Retention(commits=2))
-    assert versions() == all_of_them[-2:], "the last resize can be taken back; before that nobody reads the files"
+    assert versions() == all_of_them[-2:], (
+        "the last resize can be taken back; before that nobody reads the files"
+    )
     for number in range(6):
         table.upsert(rows_of([1000 + number], ts=50))
         truth[f"k{1000 + number}"] = (f"d{number % 2}", 50, 1000 + number)
