@@ -439,16 +439,24 @@ def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Time
     others = (
         Other(
             f"{i.action} of {i.requested}",
-            footprint_of(read_commit_metadata(transaction.store, i), bucket_of),
+            footprint_of(body, bucket_of),
             is_earlier=i.requested < transaction.instant,
         )
         for i in unseen
+        if (body := _commit_of(transaction.store, i)) is not None
     )
     properties = transaction.properties
     rows_say_order = properties.merge_mode is MergeMode.EVENT_TIME_ORDERING and bool(
         properties.ordering_fields
     )
     return find_conflict(ours, others, logs_commute=rows_say_order)
+
+
+def _commit_of(store: Store, instant: Instant) -> CommitMetadata | None:
+    try:
+        return read_commit_metadata(store, instant)
+    except FileNotFoundError:
+        return None  # taken back since the timeline was listed: it is in nobody's way any more
 
 
 def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:

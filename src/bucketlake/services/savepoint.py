@@ -40,6 +40,7 @@ from bucketlake.timeline import (
     encode_restore_plan,
     encode_savepoint,
     load_history,
+    load_timeline,
     process_clock,
     read_savepoint_metadata,
     write_inflight,
@@ -124,9 +125,11 @@ def create_savepoint(
             return None if done else Decision(instant=target, action=Action.SAVEPOINT, outcome=Outcome.COMMIT)
 
         claim = decide(store, properties, clock, look)
-        assert claim is not None, "a second savepoint was refused under this lock"
-        publish_claim(store, properties, claim)
-    return Savepoint(instant=target, completed=claim.completed, metadata=metadata)
+        if claim is not None:
+            publish_claim(store, properties, claim)
+        # A savepoint of the same write that was deleted just now had its claim: then that was published, with our body.
+        completed = completed_time(load_timeline(store, properties), target, Action.SAVEPOINT)
+    return Savepoint(instant=target, completed=completed, metadata=metadata)
 
 
 def find_savepoint(state: TableState, instant: str) -> Savepoint:

@@ -67,6 +67,9 @@ ROUNDS = 20
 class StoreContract:
     """What every `Store` must do. A new store subclasses this and gets the tests."""
 
+    lists_what_is_being_replaced = True
+    """Whether a file is listed at every moment while it is replaced, as object stores promise and not all servers keep."""
+
     # put, read, stat
 
     def test_a_file_reads_as_it_was_put(self, store: Store) -> None:
@@ -267,7 +270,8 @@ class StoreContract:
             reads = 0
             while not finished.is_set() or reads == 0:
                 assert store.read("a") in versions
-                assert [file.path for file in store.list("", recursive=True).files] == ["a"]
+                listed = [file.path for file in store.list("", recursive=True).files]
+                assert listed == ["a"] or (not listed and not self.lists_what_is_being_replaced)
                 reads += 1
             writing.result()
 

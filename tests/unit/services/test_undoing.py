@@ -356,3 +356,14 @@ def test_a_compaction_that_is_being_taken_back_whole_is_not_run() -> None:
     writable(table)
     assert contents(table).items() >= before.items()
     assert not load_state(table.store).timeline.pending()
+
+
+@pytest.mark.shows("H2")
+def test_a_savepoint_that_was_deleted_can_be_made_again() -> None:
+    table = a_table()
+    table.upsert(orders(range(4), "first", 1))
+    first = table.savepoint(comment="first")
+    table.delete_savepoint(first.instant)
+    again = table.savepoint(comment="again")
+    assert again.completed is not None
+    assert [found.metadata.comment for found in table.savepoints()] == ["again"]
