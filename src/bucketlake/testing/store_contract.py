@@ -68,7 +68,7 @@ class StoreContract:
     """What every `Store` must do. A new store subclasses this and gets the tests."""
 
     lists_what_is_being_replaced = True
-    """Whether a file is listed at every moment while it is replaced, as object stores promise and not all servers keep."""
+    """Whether a file is listed at every moment while it is replaced. Object stores promise it; not all servers do."""
 
     # put, read, stat
 
