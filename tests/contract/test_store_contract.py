@@ -25,7 +25,7 @@ class TestMemoryStore(StoreContract):
 
 @pytest.mark.s3
 class TestObjectStoreOnS3(SharedStoreContract):
-    lists_what_is_being_replaced = False  # the server keeps objects in a folder, and looks at it file by file
+    foreign_files = ".sgwtmp."  # the server keeps objects in a folder, and in it what it is about to rename
 
     @pytest.fixture
     def store(self, s3_server: S3Server, tmp_path: Path) -> Store:
