@@ -140,14 +140,7 @@ def test_an_abort_that_is_cut_off_anywhere_leaves_nothing_after_recovery() -> No
 
 
 def _on(transaction: Transaction, store: Store) -> Transaction:
-    return Transaction(
-        store=store,
-        properties=transaction.properties,
-        instant=transaction.instant,
-        action=transaction.action,
-        operation=transaction.operation,
-        seen=transaction.seen,
-    )
+    return replace(transaction, store=store)
 
 
 def _dead_writer(store: Store, *, claimed: bool) -> None:

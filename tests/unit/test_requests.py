@@ -21,7 +21,7 @@ ENGINES: dict[str, Mapping[str, Any]] = {
     "rules": {"partition_rules": "p0,3"},
     "ring": {"engine": BucketEngine.CONSISTENT_HASHING},
 }
-MOST = {"simple": (41, 14), "rules": (44, 15), "ring": (41, 13)}
+MOST = {"simple": (42, 14), "rules": (45, 15), "ring": (42, 13)}
 """Requests of a one-row upsert, and lists among them, as docs/reliability.md has them."""
 
 

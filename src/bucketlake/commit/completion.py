@@ -3,7 +3,7 @@
     schedule    a claim; T.<action>.requested, with the plan
     alive       .hoodie/.heartbeat/T while a service runs; a second process that comes along is refused
     complete    what the engine keeps; the body into T.<action>.inflight; a claim; T_C.<action>
-    tidy        markers away; the heartbeat goes with the block that beats
+    tidy        markers and heartbeat away
 
 Cut off before its claim, a write is rolled back by the next and a service run again by whoever calls it next; cut off
 after it, it is published by the next comer of any kind.
@@ -122,6 +122,7 @@ def tidy(begun: Begun, claim: Claim | None) -> None:
     """Remove what a completed instant needs no more. It is completed, so nothing here may fail it."""
     try:
         delete_markers(begun.store, begun.instant)
+        stop_heartbeat(begun.store, begun.instant)
         if claim is not None:
             forget_old(begun.store, claim)
     except Exception as fault:

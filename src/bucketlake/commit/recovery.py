@@ -318,9 +318,6 @@ def _sweep(
 
 def _may_be_archived(store: Store, properties: TableProperties, timeline: Timeline, instant: str) -> bool:
     """Tell whether an instant that is not on the timeline may have been committed: then its files must stay."""
-    if not instant.isdigit():
+    if not instant.isdigit() or (timeline.start is not None and instant < timeline.start):
         return True
-    if timeline.start is not None and instant < timeline.start:
-        # Of a table from which nothing was archived yet, what is older than its first write was never committed.
-        return bool(load_history(store, properties))
     return any(a.requested == instant for a in load_history(store, properties, since=instant))

@@ -11,7 +11,7 @@ first is taken back, so that nobody begins to write between them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from bucketlake.commit.claims import latest_time, list_claims
@@ -285,8 +285,9 @@ def _of_commits(
             oldest = orders[-1].instant
             _check_newest(state, oldest, f"the {oldest.action} of {oldest.requested}")
             for order in orders:
-                evidence = gather_evidence(load_state(store), order.instant, clock=clock)
-                _check_cleans(evidence, f"the {order.instant.action} of {order.instant.requested}")
+                with suppress(FileNotFoundError):  # taken back by somebody who took us for dead
+                    evidence = gather_evidence(load_state(store), order.instant, clock=clock)
+                    _check_cleans(evidence, f"the {order.instant.action} of {order.instant.requested}")
         except BucketlakeError:
             # Those of older instants first: left alone, each would be taken for one that can be finished.
             for rollback, _ in reversed(announced):

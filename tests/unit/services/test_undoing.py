@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from bucketlake import ResizeTrigger, Table
+from bucketlake.commit import locks
 from bucketlake.commit.claims import Outcome, list_claims
 from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.commit.publishing import publish_claim, settle
 from bucketlake.config import BucketEngine, load_properties, update_properties
-from bucketlake.errors import CommitConflictError
+from bucketlake.errors import CommitConflictError, ConflictError
 from bucketlake.index import current_version, list_versions
 from bucketlake.index.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY
 from bucketlake.index.resolve import COUNT_BEFORE_KEY
@@ -275,21 +275,31 @@ def test_an_upgrade_that_is_cut_off_keeps_nobody_from_writing(end: str, moment: 
 
 
 @pytest.mark.shows("P14")
-def test_a_writer_that_begins_at_any_moment_of_an_upgrade_is_not_refused() -> None:
+def test_a_writer_that_begins_at_any_moment_of_an_upgrade_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.2)
     origin = a_table()
     origin.upsert(orders(range(12), "first", 1))
     trial = FaultyStore(copy_of(origin.store))
     table_of(trial).buckets.overwrite("p0,3", dry_run=False)
     for number in range(1, len(trial.operations) + 1):
         store = copy_of(origin.store)
-        held_up = FaultyStore(
-            store,
-            fails_at=number,
-            meanwhile=lambda inner: table_of(inner).upsert(orders([50], "meanwhile", 2)),
-        )
-        # In one thread nobody keeps the lock from anybody: who has lost it that way does not commit.
-        with suppress(CommitConflictError):
-            table_of(held_up).buckets.overwrite("p0,3", dry_run=False)
+        has_waited = []
+
+        def write(inner: Store, has_waited: list[str] = has_waited) -> None:
+            try:
+                table_of(inner).upsert(orders([50], "meanwhile", 2))
+            except CommitConflictError:
+                raise
+            except ConflictError as error:
+                has_waited.append(str(error))
+
+        held_up = FaultyStore(store, fails_at=number, meanwhile=write)
+        table_of(held_up).buckets.overwrite("p0,3", dry_run=False)
+        if has_waited:
+            assert "was not to be had" in has_waited[0], "the lock is all that it waits for"
+            write(store)
         assert contents(table_of(store))[50] == ("meanwhile 50", 2), f"at {held_up.operations[number - 1]}"
 
 
