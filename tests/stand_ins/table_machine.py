@@ -560,6 +560,20 @@ def savepoint(machine: TableMachine, slot: int, chance: Random) -> None:
     machine.begin(slot, chance, Call("savepoint", lambda store: table_of(store).savepoint(instant)))
 
 
+@_step(1.5)
+def protected_write(machine: TableMachine, slot: int, chance: Random) -> None:
+    """A write and a savepoint of it, while others are in the middle of something."""
+    rows = _rows(machine, chance)
+    for call in (
+        Call("upsert", lambda store: table_of(store).upsert(_given(rows)), change=upserted(rows), rows=rows),
+        Call("savepoint", lambda store: table_of(store).savepoint()),
+    ):
+        machine.finish(slot)
+        machine.model.calls.append(call)
+        machine.actors[slot] = Actor(machine.store, call)
+        machine.finish(slot)
+
+
 def _savepoint_of(machine: TableMachine, chance: Random) -> str | None:
     found = sorted(load_state(machine.store).timeline.savepoints)
     return chance.choice(found) if found else None
