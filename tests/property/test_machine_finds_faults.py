@@ -7,7 +7,6 @@ has become blind, or that the code which it was put into has moved.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -28,10 +27,6 @@ from bucketlake.state import TableState
 from bucketlake.storage import Store
 from bucketlake.timeline import Action
 from stand_ins.table_machine import TALLY, run_history
-
-pytestmark = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "soak", reason="takes minutes; for soaks"
-)
 
 STEPS_MAX = 20_000
 UNDOING = "roll back,restore,roll back rescale,unwind,restore any,finish plans,unwind rescales"
