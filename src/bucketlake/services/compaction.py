@@ -246,14 +246,19 @@ def run_compaction(
         _delete_strangers(state, instant, {task.path for task in work})
         written = tasks(compact_slice, work)
 
+        said: CommitMetadata | None = None
+
         def say() -> Said:
+            nonlocal said
             _check_files(store, instant, written)
             # The newest commit says what the table's columns are, and a writer may have added one since we began.
-            metadata = _metadata(load_state(store), written)
-            return Said(encode_commit_metadata(metadata, action=Action.COMPACTION))
+            said = _metadata(load_state(store), written)
+            return Said(encode_commit_metadata(said, action=Action.COMPACTION))
 
         completed = service.complete(say, clock=clock)
-    return _report(instant, completed, _metadata(state, written))
+    if said is None:
+        return _compacted_before(load_state(store), instant)  # by somebody who took us for dead
+    return _report(instant, completed, said)
 
 
 def _check_files(store: Store, instant: str, written: Iterable[SliceCompacted]) -> None:

@@ -212,7 +212,13 @@ def run_rollbacks(
     check_writable(state)
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
-    refuse_others(recover(store, properties, clock=clock))
+    recovery = recover(store, properties, clock=clock)
+    refuse_others(recovery)
+    # Those whose rollback was begun by somebody who died are gone now.
+    finished = {done.instant: done for done in recovery.rolled_back}
+    asked, orders = orders, [order for order in orders if order.instant.requested not in finished]
+    if not orders:
+        return tuple(finished[order.instant.requested] for order in asked)
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         for order in orders:
