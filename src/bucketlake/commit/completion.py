@@ -29,7 +29,7 @@ from bucketlake.commit.heartbeat import (
 )
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_markers
-from bucketlake.commit.publishing import Decision, completed_time, decide, publish_claim
+from bucketlake.commit.publishing import Decision, completed_time, decide, plan_of, publish_claim
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError
 from bucketlake.index.keeper import Change, carry_out
@@ -155,6 +155,7 @@ def schedule(
 
         def look(claims: Claims, timeline: Timeline) -> Decision | None:
             nonlocal drawn
+            _refuse_undoing(store, timeline)
             if drawn is not None:
                 stop_heartbeat(store, drawn)
             # While the heartbeat is there, no writer draws the same time.
@@ -173,6 +174,18 @@ def schedule(
             if drawn is not None:
                 stop_heartbeat(store, drawn)
     return None if claim is None else claim.instant
+
+
+def _refuse_undoing(store: Store, timeline: Timeline) -> None:
+    """Refuse to plan on what somebody is taking back: whoever does may have lost the lock."""
+    completed = {i.requested for i in timeline.writes}
+    for rollback in timeline.pending(Action.ROLLBACK):
+        plan = plan_of(store, rollback)
+        if plan is not None and plan.target in completed:
+            raise ConcurrentWriteError(
+                f"the rollback of {rollback.requested} takes a committed write back. Nothing is planned beside it. Try "
+                f"again when it is done; if its process died, the next write finishes it."
+            )
 
 
 def _draw(store: Store, clock: Clock, *, after: str) -> str:
