@@ -179,12 +179,12 @@ def schedule(
 def _refuse_undoing(store: Store, timeline: Timeline) -> None:
     """Refuse to plan on what somebody is taking back: whoever does may have lost the lock."""
     completed = {i.requested for i in timeline.writes}
-    for rollback in timeline.pending(Action.ROLLBACK):
-        plan = plan_of(store, rollback)
-        if plan is not None and plan.target in completed:
+    for undoing in timeline.pending(Action.ROLLBACK, Action.RESTORE):
+        plan = plan_of(store, undoing) if undoing.action is Action.ROLLBACK else None
+        if undoing.action is Action.RESTORE or (plan is not None and plan.target in completed):
             raise ConcurrentWriteError(
-                f"the rollback of {rollback.requested} takes a committed write back. Nothing is planned beside it. Try "
-                f"again when it is done; if its process died, the next write finishes it."
+                f"the {undoing.action} of {undoing.requested} takes committed writes back. Nothing is planned beside "
+                f"it. Try again when it is done; if its process died, the next write finishes it."
             )
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from bucketlake.commit.claims import Claims, Outcome, list_claims
 from bucketlake.commit.heartbeat import is_alive, list_heartbeats, stop_heartbeat
@@ -160,7 +161,16 @@ def recover_from(
     rolled_back = tuple(
         done
         for target in _targets(store, properties, timeline, dead, silent)
-        if (done := roll_back(store, properties, target, clock, keep_partitions=bool(alive)))
+        if (
+            done := roll_back(
+                store,
+                properties,
+                target,
+                clock,
+                keep_partitions=bool(alive),
+                may_go=partial(_may_go, target.published),
+            )
+        )
     )
     restored = tuple(
         run_planned_restore(store, properties, restore, clock).savepoint
@@ -283,6 +293,11 @@ def _claimed_plans(store: Store, timeline: Timeline) -> list[Target]:
         # An older one was done, and archived since.
         and (timeline.start is None or (claim.rollback or "") > timeline.start)
     ]
+
+
+def _may_go(published: Instant | None, timeline: Timeline) -> bool:
+    """Tell whether a write may be taken back: one that is not committed, or that nobody relies on."""
+    return published is None or not _is_kept(timeline, published)
 
 
 def _is_kept(timeline: Timeline, instant: Instant) -> bool:

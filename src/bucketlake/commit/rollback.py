@@ -20,7 +20,7 @@ that begins meanwhile sees it and keeps away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims
@@ -115,13 +115,19 @@ class Target:
 
 
 def roll_back(
-    store: Store, properties: TableProperties, target: Target, clock: Clock, *, keep_partitions: bool
+    store: Store,
+    properties: TableProperties,
+    target: Target,
+    clock: Clock,
+    *,
+    keep_partitions: bool,
+    may_go: Callable[[Timeline], bool] | None = None,
 ) -> RolledBack | None:
-    """Take one instant back; None if it is pending and turns out to be committed.
+    """Take one instant back; None if it is pending and turns out to be committed, or must stay.
 
-    That nothing was built on a committed one is for the caller to know.
+    Whether a committed one may go is for the caller to know; `may_go` is asked when that is decided, and not again.
     """
-    claim = _claim_rollback(store, properties, target, clock)
+    claim = _claim_rollback(store, properties, target, clock, may_go)
     if claim is None:
         return None
     assert claim.rollback is not None
@@ -255,8 +261,14 @@ def roll_back_run(
     return done
 
 
-def _claim_rollback(store: Store, properties: TableProperties, target: Target, clock: Clock) -> Claim | None:
-    """Decide that an instant is rolled back, or find that decided; None if it was committed instead."""
+def _claim_rollback(
+    store: Store,
+    properties: TableProperties,
+    target: Target,
+    clock: Clock,
+    may_go: Callable[[Timeline], bool] | None,
+) -> Claim | None:
+    """Decide that an instant is rolled back, or find that decided; None if it was committed instead, or must stay."""
     found: Claim | None = None
 
     def look(claims: Claims, timeline: Timeline) -> Decision | None:
@@ -269,7 +281,7 @@ def _claim_rollback(store: Store, properties: TableProperties, target: Target, c
             return None  # it was taken to its end since we looked
         found = None
         is_committed = completed_time(timeline, target.instant, target.action) is not None
-        if is_committed and target.published is None:
+        if (is_committed and target.published is None) or (may_go is not None and not may_go(timeline)):
             return None
         return Decision(
             instant=target.instant,

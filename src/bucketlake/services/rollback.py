@@ -286,6 +286,7 @@ def _of_commits(
             announced.append((rollback, target))
         # Who begins from now on sees the rollbacks; who began before is seen here.
         state = _without(load_state(store), [order.instant for order in orders])
+        done: list[RolledBack] = []
         try:
             refuse_the_living(state.timeline.pending(*TRANSACTIONS))
             oldest = orders[-1].instant
@@ -294,18 +295,35 @@ def _of_commits(
                 with suppress(FileNotFoundError):  # taken back by somebody who took us for dead
                     evidence = gather_evidence(load_state(store), order.instant, clock=clock)
                     _check_cleans(evidence, f"the {order.instant.action} of {order.instant.requested}")
+            for order, (_, target) in zip(orders, announced, strict=True):
+                done.append(_of_commit(order.instant, target, store, properties, clock))
         except BucketlakeError:
             # Those of older instants first: left alone, each would be taken for one that can be finished.
-            for rollback, _ in reversed(announced):
+            for rollback, _ in reversed(announced[len(done) :]):
                 delete_pending(store, properties, instant=rollback, action=Action.ROLLBACK)
                 stop_heartbeat(store, rollback)
             raise
-        done = []
-        for _, target in announced:
-            one = roll_back(store, properties, target, clock, keep_partitions=False)
-            assert one is not None, "a committed target is always taken back"
-            done.append(one)
     return tuple(done)
+
+
+def _of_commit(
+    instant: Instant, target: Target, store: Store, properties: TableProperties, clock: Clock
+) -> RolledBack:
+    # Who slept through his lock may find that others have gone on.
+    done = roll_back(
+        store,
+        properties,
+        target,
+        clock,
+        keep_partitions=False,
+        may_go=lambda timeline: not built_on(timeline, instant),
+    )
+    if done is None:
+        raise CommitConflictError(
+            f"the {instant.action} of {instant.requested} stays: others have planned or written on it while its "
+            f"rollback was held up. Look at the timeline, and plan again."
+        )
+    return done
 
 
 def _of_dead_writer(

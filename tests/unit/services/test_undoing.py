@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from bucketlake.commit.claims import Outcome, list_claims
 from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.commit.publishing import publish_claim, settle
 from bucketlake.config import BucketEngine, load_properties, update_properties
-from bucketlake.errors import CommitConflictError, ConflictError
+from bucketlake.errors import CommitConflictError, ConflictError, InstantError
 from bucketlake.index import current_version, list_versions
 from bucketlake.index.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY
 from bucketlake.index.resolve import COUNT_BEFORE_KEY
@@ -22,9 +23,12 @@ from bucketlake.layout.names import hashing_config_path
 from bucketlake.services import (
     archive_table,
     compact_table,
+    load_held,
     look_for_resize,
+    plan_compaction,
     run_compaction,
     run_resize,
+    schedule_compaction,
     schedule_resize,
 )
 from bucketlake.state import files_of, load_state
@@ -377,3 +381,33 @@ def test_a_savepoint_that_was_deleted_can_be_made_again() -> None:
     again = table.savepoint(comment="again")
     assert again.completed is not None
     assert [found.metadata.comment for found in table.savepoints()] == ["again"]
+
+
+@pytest.mark.shows("H2")
+def test_nothing_is_planned_on_what_is_taken_back_though_a_lock_was_lost() -> None:
+    origin = a_table()
+    origin.upsert(orders(range(10), "first", 1))
+    origin.upsert(orders(range(10), "second", 2))
+    last = newest(origin)
+    trial = FaultyStore(copy_of(origin.store))
+    table_of(trial).rollback(last)
+
+    def plan(inner: Store) -> None:
+        """Somebody who has taken the lock over plans a compaction."""
+        inner.delete(OBJECT_LOCK_PATH)
+        state = load_state(inner)
+        with suppress(ConflictError):
+            schedule_compaction(inner, plan_compaction(state, files_of(state), load_held(state), now=""))
+
+    for number in range(1, len(trial.operations) + 1):
+        store = copy_of(origin.store)
+        with suppress(ConflictError, InstantError):
+            table_of(FaultyStore(store, fails_at=number, meanwhile=plan)).rollback(last)
+        age(store)
+        table = table_of(store)
+        table.upsert(orders([50], "after", 3))
+        for pending in load_state(store).timeline.pending(Action.COMPACTION):
+            run_compaction(store, pending.requested)
+        is_there = last in {i.requested for i in load_state(store).timeline.writes}
+        assert contents(table)[1] == ("second 1", 2) if is_there else ("first 1", 1), number
+        assert not load_state(store).timeline.pending()
