@@ -173,6 +173,12 @@ def load_chosen(
     for attempt in range(_LOOKS_MAX):
         versions = list_versions(store, with_archived=as_of is not None)
         path = versions.choose(timeline, as_of=as_of)
+        if path is None and versions and as_of is None:
+            # An archive may have moved, since the timeline was listed, what counts by it.
+            versions = list_versions(store)
+            every = {**versions.archived, **versions.active}
+            chosen = choose_version(every, timeline)
+            path = None if chosen is None else every[chosen]
         try:
             return versions, None if path is None else (path, load_config(store, path))
         except FileNotFoundError:

@@ -9,7 +9,7 @@ import pytest
 
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.index import HashingConfig, choose_version, list_versions, load_config
-from bucketlake.index.partition import ARCHIVE_FOLDER, CONFIG_FOLDER, RFC_FOLDER
+from bucketlake.index.partition import ARCHIVE_FOLDER, CONFIG_FOLDER, RFC_FOLDER, load_chosen
 from bucketlake.storage import LocalStore, MemoryStore
 from bucketlake.timeline import Action, Instant, State, Timeline
 
@@ -134,6 +134,16 @@ def test_versions_are_found_in_both_places_and_the_archive_serves_the_past() -> 
     line = timeline(instant(T3, Action.REPLACE_COMMIT))
     assert versions.choose(line) == f"{CONFIG_FOLDER}/{T3}.hashing_config"
     assert versions.choose(line, as_of=T2) == f"{ARCHIVE_FOLDER}/{T1}.hashing_config"
+
+
+@pytest.mark.shows("P4", "P8")
+def test_rules_that_an_archive_moved_after_the_timeline_was_listed_are_found() -> None:
+    store = MemoryStore()
+    store.put(f"{CONFIG_FOLDER}/{T3}.hashing_config", BODY)
+    store.put(f"{ARCHIVE_FOLDER}/{T2}.hashing_config", BODY)
+    _, found = load_chosen(store, REPLACED_T2)
+    assert found is not None
+    assert found[1].instant == T2
 
 
 def test_a_table_of_another_kind_has_no_versions() -> None:
