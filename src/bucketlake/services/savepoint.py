@@ -21,7 +21,7 @@ from bucketlake.commit.recovery import recover
 from bucketlake.commit.restore import run_planned_restore
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
-from bucketlake.errors import CommitConflictError, InstantError
+from bucketlake.errors import CommitConflictError, DamagedFileError, InstantError
 from bucketlake.layout import DataFile, TimelineView, slices_of
 from bucketlake.layout.names import path_in_partition
 from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
@@ -119,7 +119,10 @@ def create_savepoint(
             return find_savepoint(state, finished[-1])  # of an earlier call that did not live to publish it
         target = _write_to_protect(state, instant)
         metadata = SavepointMetadata(
-            created_by=user, created_ms=clock.now_ms(), comment=comment, files=_files_at(state, target)
+            created_by=user,
+            created_ms=clock.now_ms(),
+            comment=comment,
+            files=_files_to_protect(state, target),
         )
         body = encode_savepoint(metadata)
         write_inflight(store, properties, instant=target, action=Action.SAVEPOINT, body=body)
@@ -302,6 +305,18 @@ def _refuse_overlapped(state: TableState, target: str) -> None:
                 f"completed after it, and a restore would take that back. Protect the newest state instead, by naming "
                 f"no instant."
             )
+
+
+def _files_to_protect(state: TableState, target: str) -> dict[str, tuple[str, ...]]:
+    try:
+        return _files_at(state, target)
+    except DamagedFileError as gone:
+        if target == state.timeline.writes[-1].requested:
+            raise
+        raise InstantError(
+            f"{target} cannot be protected: {gone.path}, which a reader of that moment sees, was cleaned or lost "
+            f"since. Choose a later write; `bucketlake fsck` tells whether files are lost."
+        ) from gone
 
 
 def _files_at(state: TableState, instant: str) -> dict[str, tuple[str, ...]]:

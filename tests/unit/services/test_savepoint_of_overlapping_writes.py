@@ -83,3 +83,15 @@ def test_a_compaction_that_was_planned_before_a_savepoint_and_run_after_it_keeps
     table.restore(savepoint.instant)
     assert newest(table) == expected
     check_invariants(table)
+
+
+@pytest.mark.shows("H2")
+def test_a_write_whose_files_were_cleaned_cannot_be_protected_any_more() -> None:
+    table = table_for("clustering", "COPY_ON_WRITE")
+    old = table.upsert(rows_of(range(8), ts=1))
+    for ts in range(2, 5):
+        table.upsert(rows_of(range(8), ts=ts))
+    clean_table(table.store, retain=Retention(versions=1))
+    with pytest.raises(InstantError, match=r"cannot be protected: .* was cleaned or lost"):
+        table.savepoint(old.instant)
+    assert table.savepoints() == ()
