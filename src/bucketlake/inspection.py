@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from bucketlake.errors import ConfigError
 from bucketlake.index import (
-    ConsistentBuckets,
     Index,
     NoIndex,
-    PartitionBuckets,
+    RingIndex,
+    RuledIndex,
     bucket_of,
     hash_pieces,
-    resolve_counts,
     ring_hash_of,
 )
 from bucketlake.layout import FileSlice, slices_of
@@ -123,7 +122,7 @@ class Layout:
 def layout(state: TableState, index: Index) -> Layout:
     files = files_of(state)
     view = view_for(state, (file for group in files.values() for file in group))
-    resolve_counts(index, files)
+    index.foresee(files)
     return Layout(
         tuple(
             PartitionLayout(
@@ -243,11 +242,11 @@ def explain(state: TableState, index: Index, record_key: str, *, partition: str 
     if isinstance(index, NoIndex):
         return facts
     facts = replace(facts, prefix=index.prefix_of(partition, pieces))
-    if isinstance(index, ConsistentBuckets):
+    if isinstance(index, RingIndex):
         return replace(facts, hash=ring_hash_of(pieces))
     hashed = bucket_of(pieces, _ALL_HASHES)
     facts = replace(facts, hash=hashed, bucket=hashed % (facts.count or 1))
-    if isinstance(index, PartitionBuckets):
+    if isinstance(index, RuledIndex):
         return replace(facts, rule=index.rules.explain(partition).reason, rules_version=index.version)
     return facts
 

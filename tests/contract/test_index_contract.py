@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from bucketlake.index import (
-    ConsistentBuckets,
     HashingMetadata,
     Index,
     Node,
     NoIndex,
-    PartitionBuckets,
+    RingIndex,
+    RuledIndex,
     Rules,
-    SimpleBuckets,
+    SimpleIndex,
     StoredRings,
     parse_rules,
 )
@@ -29,7 +29,7 @@ def bucket_file_ids(count: int) -> list[str]:
 @pytest.mark.shows("S1", "S4")
 class TestSimpleBuckets(IndexContract):
     def index(self) -> Index:
-        return SimpleBuckets(7, ("id",))
+        return SimpleIndex(7, ("id",))
 
     def partition(self) -> str:
         return "dt=2024-01-02"
@@ -40,13 +40,13 @@ class TestSimpleBuckets(IndexContract):
 
 class TestSimpleBucketsOnSeveralHashFields(TestSimpleBuckets):
     def index(self) -> Index:
-        return SimpleBuckets(7, ("other", "id"))
+        return SimpleIndex(7, ("other", "id"))
 
 
 @pytest.mark.shows("P10")
 class TestPartitionBuckets(IndexContract):
     def index(self) -> Index:
-        return PartitionBuckets(Rules(parse_rules("2024-01-.*,5;2024,3"), 2), ("id",))
+        return RuledIndex(Rules(parse_rules("2024-01-.*,5;2024,3"), 2), ("id",))
 
     def partition(self) -> str:
         return "dt=2024-01-02"
@@ -58,7 +58,7 @@ class TestPartitionBuckets(IndexContract):
 @pytest.mark.shows("C2", "C3")
 class TestConsistentBuckets(IndexContract):
     def index(self) -> Index:
-        return ConsistentBuckets({"p0": HashingMetadata.initial("p0", 6)}, ("id",))
+        return RingIndex({"p0": HashingMetadata.initial("p0", 6)}, ("id",))
 
     def partition(self) -> str:
         return "p0"
@@ -71,7 +71,7 @@ class TestConsistentBucketsOnARingThatWrapsAround(TestConsistentBuckets):
     def index(self) -> Index:
         nodes = (Node(536870912, "b-b"), Node(268435455, "a-a"))
         merged = replace(HashingMetadata.initial("p0", 6), nodes=nodes)
-        return ConsistentBuckets({"p0": merged}, ("id",))
+        return RingIndex({"p0": merged}, ("id",))
 
     def file_ids(self) -> list[str]:
         return ["a-a-0", "b-b-0"]
@@ -81,7 +81,7 @@ class TestStoredConsistentBuckets(TestConsistentBuckets):
     def index(self) -> Index:
         store = MemoryStore("index-contract")
         store.put("ring", HashingMetadata.initial("p0", 6).render())
-        return ConsistentBuckets(StoredRings(store, {"p0": "ring"}), ("id",))
+        return RingIndex(StoredRings(store, {"p0": "ring"}), ("id",))
 
 
 class TestConsistentBucketsOfAPartitionWithoutARing(TestConsistentBuckets):

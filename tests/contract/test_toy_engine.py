@@ -5,7 +5,7 @@ The engine is the one that CONTRIBUTING.md adds step by step. Its buckets are th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -65,6 +65,9 @@ class LengthBuckets:
             return frozenset(file_ids)
         wanted = {self.prefix_of(partition, piece) for piece in pieces}
         return frozenset(file_id for file_id, owner in owners.items() if owner in wanted)
+
+    def foresee(self, partitions: Iterable[str]) -> None:
+        pass
 
     def replacing(self, instant: str) -> Self:
         return self

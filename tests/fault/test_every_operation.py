@@ -22,7 +22,7 @@ from bucketlake.commit.locks import table_lock
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
-from bucketlake.index import ConsistentBuckets, declare_rules
+from bucketlake.index import RingIndex, declare_rules
 from bucketlake.index.fingerprint import (
     BUCKET_COUNT,
     BUCKET_ENGINE,
@@ -112,7 +112,7 @@ def buckets_of(state: TableState) -> str:
     if not is_adopted(state.properties):
         return ""
     index = writing_index(state)
-    if isinstance(index, ConsistentBuckets):
+    if isinstance(index, RingIndex):
         return str([index.ring(partition) for partition in PARTITIONS])
     return f"{index} {[index.bucket_count(partition) for partition in PARTITIONS]}"
 

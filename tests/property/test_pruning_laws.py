@@ -17,12 +17,12 @@ from bucketlake import Table
 from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import ConfigError
 from bucketlake.index import (
-    ConsistentBuckets,
     HashingMetadata,
     Index,
-    PartitionBuckets,
+    RingIndex,
+    RuledIndex,
     Rules,
-    SimpleBuckets,
+    SimpleIndex,
     parse_rules,
 )
 from bucketlake.keygen import KeyGenerator
@@ -116,11 +116,11 @@ class Shape:
 
     def index(self, partitions: set[str]) -> Index:
         if self.engine == "simple":
-            return SimpleBuckets(self.count, self.hash_fields)
+            return SimpleIndex(self.count, self.hash_fields)
         if self.engine == "rules":
-            return PartitionBuckets(Rules(parse_rules(self.rules), self.count), self.hash_fields)
+            return RuledIndex(Rules(parse_rules(self.rules), self.count), self.hash_fields)
         rings = {p: HashingMetadata.initial(p, self.count) for p in partitions}
-        return ConsistentBuckets(rings, self.hash_fields)
+        return RingIndex(rings, self.hash_fields)
 
     def open_arguments(self) -> dict[str, Any]:
         """What a user who knows the writer's options would say."""
@@ -266,7 +266,7 @@ def test_a_lookup_by_any_bucket_count_finds_every_row_or_says_why_not(
     everything = plain.to_arrow().to_pylist()
     key = everything[chosen % len(rows)]["_hoodie_record_key"]
     try:
-        found = looked_up(table, SimpleBuckets(told, (hashed,)), key)
+        found = looked_up(table, SimpleIndex(told, (hashed,)), key)
     except ConfigError as error:
         assert (told, hashed) != (stored, "name"), f"what the writer was given was refused: {error}"
     else:
@@ -280,9 +280,9 @@ def test_a_lookup_checks_the_count_by_the_keys_it_meets_and_opens_no_other_file(
     for file_slice in plan.left_out:
         assert file_slice.base_file is not None
         table.store.put(file_slice.base_file.path, b"no Parquet")
-    right = SimpleBuckets(4, ("name",))
+    right = SimpleIndex(4, ("name",))
     assert [row["sub"] for row in looked_up(table, right, "k7")] == [7]
-    others = (SimpleBuckets(count, ("name",)) for count in range(5, 99))
+    others = (SimpleIndex(count, ("name",)) for count in range(5, 99))
     wrong = next(o for o in others if o.prefix_of("d", ("k7",)) == right.prefix_of("d", ("k7",)))
     with pytest.raises(ConfigError, match="Reading by key would miss rows"):
         looked_up(table, wrong, "k7")
@@ -295,7 +295,7 @@ def test_a_slice_with_few_keys_is_no_witness_by_itself() -> None:
     refused = 0
     for n in range(12):
         try:
-            found = looked_up(table, SimpleBuckets(12, ("name",)), f"k{n}")
+            found = looked_up(table, SimpleIndex(12, ("name",)), f"k{n}")
         except ConfigError:
             refused += 1
         else:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as fn
 from bucketlake import FilterError, Table, create_table
 from bucketlake.datasource.options import SourceOptions
 from bucketlake.datasource.reader import Reader
-from bucketlake.index import SimpleBuckets
+from bucketlake.index import SimpleIndex
 from bucketlake.spark.read import split_by_reader
 from bucketlake.storage import LocalStore
 from judges.small_tables import properties_of, small_table
@@ -116,7 +116,7 @@ def test_floats_are_found_whatever_ranges_and_dictionaries_say(
 def test_floats_in_files_of_other_writers_are_found(tmp_path: Path, spark: SparkSession) -> None:
     schema = pa.schema([("id", pa.int32()), ("x", pa.float64())])
     rows = pa.table({"id": range(4), "x": NUMBERS}, schema)
-    made = small_table(properties_of(schema, key=["id"], partition=[]), rows, SimpleBuckets(1, ("id",)))
+    made = small_table(properties_of(schema, key=["id"], partition=[]), rows, SimpleIndex(1, ("id",)))
     store = LocalStore(tmp_path)
     for file in made.list("", recursive=True).files:
         store.put(file.path, made.read(file.path))

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "bucketlake"
-ENGINES = {"SimpleBuckets", "PartitionBuckets", "ConsistentBuckets", "RulesKeeper", "RingsKeeper"}
+ENGINES = {"SimpleIndex", "RuledIndex", "RingIndex", "RulesKeeper", "RingsKeeper"}
 
 
 def names_in(path: Path) -> set[str]:

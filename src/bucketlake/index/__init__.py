@@ -16,17 +16,7 @@ from bucketlake.index.hashing import (
     ring_hash_of,
 )
 from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
-from bucketlake.index.index import (
-    ConsistentBuckets,
-    Index,
-    NoIndex,
-    PartitionBuckets,
-    Pieces,
-    SimpleBuckets,
-    after_resize,
-    resolve_counts,
-    verify,
-)
+from bucketlake.index.index import BUCKETS_DEFAULT, Index, NoIndex, Pieces, verify
 from bucketlake.index.partition import (
     INITIAL_INSTANT,
     NO_RULES,
@@ -51,10 +41,14 @@ from bucketlake.index.ring import (
     middle_of,
     split,
 )
+from bucketlake.index.rings import ConsistentBuckets, RingIndex, after_resize
 from bucketlake.index.rule_types import declare_rules, read_rules, register_rule_type
+from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rule, Rules, parse_rules
+from bucketlake.index.simple import SimpleBuckets, SimpleIndex
 
 __all__ = [
+    "BUCKETS_DEFAULT",
     "BUCKETS_MAX",
     "INITIAL_INSTANT",
     "NO_RULES",
@@ -71,9 +65,12 @@ __all__ = [
     "PartitionBuckets",
     "Pieces",
     "Ring",
+    "RingIndex",
     "Rule",
+    "RuledIndex",
     "Rules",
     "SimpleBuckets",
+    "SimpleIndex",
     "StoredRings",
     "Tag",
     "VersionedRules",
@@ -100,7 +97,6 @@ __all__ = [
     "pieces_from_hash_values",
     "read_rules",
     "register_rule_type",
-    "resolve_counts",
     "resolve_index",
     "ring_hash_of",
     "ring_hashes_of",

@@ -29,9 +29,11 @@ from enum import StrEnum
 
 from bucketlake.config import PROPERTIES_PATH, BucketEngine, TableProperties, lost_properties
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
-from bucketlake.index.index import Index, NoIndex, PartitionBuckets, is_bucket_file_id
+from bucketlake.index.bucket_numbers import is_bucket_file_id
+from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import list_versions
 from bucketlake.index.resolve import resolve_index, says_the_same, simple_count
+from bucketlake.index.ruled import RuledIndex
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout.names import HASHING_CONFIG_FOLDER, path_in_partition
 from bucketlake.state import TableState, files_of
@@ -103,7 +105,7 @@ def writing_index(
             HASH_FIELDS, stored=",".join(properties.hash_fields or ()), asked=",".join(hash_fields)
         )
     index = resolve_index(state)
-    if isinstance(index, PartitionBuckets):
+    if isinstance(index, RuledIndex):
         _check_same_rules(index, buckets, rules)
         return index
     count = simple_count(properties)
@@ -209,7 +211,7 @@ def _check_encoding(properties: TableProperties) -> None:
         )
 
 
-def _check_same_rules(index: PartitionBuckets, buckets: int | None, rules: str | None) -> None:
+def _check_same_rules(index: RuledIndex, buckets: int | None, rules: str | None) -> None:
     stored = index.rules
     if buckets is not None and buckets != stored.default_count:
         raise _differs(BUCKET_COUNT, stored=str(stored.default_count), asked=str(buckets))

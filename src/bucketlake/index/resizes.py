@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import ConcurrentWriteError
 from bucketlake.index.consistent import decode_children
-from bucketlake.index.index import Index, after_resize
+from bucketlake.index.index import Index
 from bucketlake.index.keeper import Join
+from bucketlake.index.rings import after_resize
 from bucketlake.layout import FileGroupId, TimelineView, list_files
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (

@@ -17,10 +17,13 @@ from collections.abc import Sequence
 from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
-from bucketlake.index.index import ConsistentBuckets, Index, NoIndex, PartitionBuckets, SimpleBuckets
+from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
+from bucketlake.index.rings import RingIndex
 from bucketlake.index.rule_types import read_rules
+from bucketlake.index.ruled import RuledIndex
 from bucketlake.index.rules import RULE_TYPE, CountRules
+from bucketlake.index.simple import SimpleIndex
 from bucketlake.state import TableState
 
 _BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -67,7 +70,7 @@ def resolve_index(
         path, config = found
         _check_config(config, path, buckets=buckets, rules=rules)
         try:
-            return PartitionBuckets(config.rules(path=path), fields, instant_of(path))
+            return RuledIndex(config.rules(path=path), fields, instant_of(path))
         except UnsupportedError as error:
             return NoIndex(fields, f"its rules can't be read: {error}")
     may_have_rings = engine is not BucketEngine.SIMPLE
@@ -79,7 +82,7 @@ def resolve_index(
                 f"Its rings know the layout; drop the options."
             )
         is_ours = engine is BucketEngine.CONSISTENT_HASHING
-        return ConsistentBuckets(
+        return RingIndex(
             rings if rings is not None else {}, fields, properties.bucket_count if is_ours else None
         )
     stored = simple_count(properties)
@@ -94,9 +97,9 @@ def resolve_index(
                 "rules were given without a default bucket count, and the table stores none. "
                 "Give buckets= too."
             )
-        return PartitionBuckets(read_rules(RULE_TYPE, rules or "", count, subject="the rules"), fields)
+        return RuledIndex(read_rules(RULE_TYPE, rules or "", count, subject="the rules"), fields)
     if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
-        return SimpleBuckets(count, fields)
+        return SimpleIndex(count, fields)
     return NoIndex(fields)
 
 

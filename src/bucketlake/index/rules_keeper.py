@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
 from bucketlake.index.fingerprint import BUCKET_COUNT, KEY_ENCODING, RULE_TYPE_KEY
-from bucketlake.index.index import PartitionBuckets
 from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
 from bucketlake.index.partition import (
     ConfigVersions,
@@ -30,6 +29,7 @@ from bucketlake.index.partition import (
 )
 from bucketlake.index.recorded_counts import choose_record, plan_record, recorded_instants
 from bucketlake.index.resolve import COUNT_BEFORE_KEY
+from bucketlake.index.ruled import RuledIndex
 from bucketlake.layout.names import (
     HASHING_CONFIG_ARCHIVE_FOLDER,
     hashing_config_path,
@@ -50,7 +50,7 @@ class RulesKeeper(Keeper):
 
     def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:
         index = change.index
-        if not isinstance(index, PartitionBuckets):
+        if not isinstance(index, RuledIndex):
             return NOTHING
         is_rescale = index.version == change.instant
         kept = NOTHING

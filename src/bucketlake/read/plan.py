@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import Index, Pieces, hash_pieces, resolve_counts
+from bucketlake.index import Index, Pieces, hash_pieces
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     DataFile,
@@ -119,7 +119,7 @@ def _plan(
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []
     if pieces is not None:
-        resolve_counts(index, found.files)
+        index.foresee(found.files)
     for partition, files in found.files.items():
         visible = cut(partition, files, view, as_of=found.as_of)
         wanted = prune_file_groups(partition, (s.file_id for s in visible), pieces, index=index)
@@ -155,7 +155,7 @@ def _plan_changes(
     if not _is_laid_out_as_now(state, query.end):
         pieces = None
     if pieces is not None:
-        resolve_counts(index, {partition: written.files[partition] for partition in kept})
+        index.foresee({partition: written.files[partition] for partition in kept})
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []
     for partition in kept:

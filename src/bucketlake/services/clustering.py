@@ -36,7 +36,7 @@ from bucketlake.commit.recovery import recover
 from bucketlake.commit.rollback import RolledBack, roll_back_run
 from bucketlake.commit.writable import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
-from bucketlake.index import ConsistentBuckets
+from bucketlake.index import RingIndex
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import path_in_partition, split_path
@@ -410,7 +410,7 @@ def _check(state: TableState) -> None:
     """Refuse a table that cannot be clustered."""
     check_writable(state)
     index, store = writing_index(state), state.store
-    if isinstance(index, ConsistentBuckets):
+    if isinstance(index, RingIndex):
         raise ConfigError(
             f"{store.uri} has {index}: the ids of its file groups are those of the ring, and a clustering that only "
             f"sorts would use them again. `bucketlake buckets resize` writes buckets anew, under new ids."

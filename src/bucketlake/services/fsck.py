@@ -30,7 +30,7 @@ from bucketlake.commit.heartbeat import is_alive, list_heartbeats
 from bucketlake.commit.operation import PLANNED
 from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
-from bucketlake.index import Index, NoIndex, PartitionBuckets, resolve_counts, resolve_index, verify
+from bucketlake.index import Index, NoIndex, RuledIndex, resolve_index, verify
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.index.recorded_counts import load_counts
 from bucketlake.keygen import KeyGenerator
@@ -400,12 +400,12 @@ def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
         return []
     found = []
     owners: dict[tuple[str, str], str] = {}
-    resolve_counts(index, sorted({part.partition for part in seen.slices}))
+    index.foresee(sorted({part.partition for part in seen.slices}))
     for part in seen.slices:
         prefix = index.prefix_of_file(part.partition, part.file_id)
         if prefix is None:
             text = f"file group {part.file_id} is none of {index}"
-            if isinstance(index, PartitionBuckets):
+            if isinstance(index, RuledIndex):
                 text += f"; {index.rules.explain(part.partition)}. To mend it, overwrite the partition with its rows"
             found.append(Finding(Kind.STRAY_GROUP, part.partition, text))
             continue
@@ -418,13 +418,13 @@ def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
 
 def _check_recorded(state: TableState, index: Index) -> list[Finding]:
     """Compare the counts that partitions were given with those that the rules say."""
-    if not isinstance(index, PartitionBuckets):
+    if not isinstance(index, RuledIndex):
         return []
     try:
         recorded = load_counts(state.store, state.timeline)
     except CorruptTableError as error:
         return [Finding(Kind.WRONG_LAYOUT, error.path, str(error))]
-    resolve_counts(index, recorded)
+    index.foresee(recorded)
     return [
         Finding(
             Kind.WRONG_LAYOUT,

@@ -59,8 +59,8 @@ from bucketlake.index import (
     CountRules,
     HashingConfig,
     Index,
-    PartitionBuckets,
-    SimpleBuckets,
+    RuledIndex,
+    SimpleIndex,
     current_version,
     declare_rules,
     list_versions,
@@ -541,7 +541,7 @@ def _under_way(pending: Instant) -> ConcurrentWriteError:
 
 def _check_engine(state: TableState) -> None:
     index = writing_index(state)
-    if not isinstance(index, SimpleBuckets | PartitionBuckets):
+    if not isinstance(index, SimpleIndex | RuledIndex):
         raise ConfigError(
             f"{state.store.uri} has {index}, and bucket rules are for tables whose keys are spread by a count. Split "
             f"and merge its buckets instead: table.buckets.resize(), bucketlake buckets resize."
@@ -634,7 +634,7 @@ def _is_final(fault: BaseException) -> bool:
 
 def _by_rules(transaction: Transaction, plan: PersistedPlan) -> Transaction:
     """Return a rescale as the rows are placed that it moves: by the rules that are to count."""
-    index = PartitionBuckets(plan.rules, transaction.index.hash_fields, transaction.instant)
+    index = RuledIndex(plan.rules, transaction.index.hash_fields, transaction.instant)
     return replace(transaction, index=index, layout_version=plan.version_before, replaced=None)
 
 
@@ -654,7 +654,7 @@ def plan_tasks(
     """Divide the work into tasks that have nothing to do with each other; `index` is that of now."""
     properties = state.properties
     schema = with_meta_columns(table_schema(state))
-    after = PartitionBuckets(plan.rules, index.hash_fields)
+    after = RuledIndex(plan.rules, index.hash_fields)
     merging = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )

@@ -45,10 +45,10 @@ from bucketlake.errors import (
     InstantError,
 )
 from bucketlake.index import (
-    ConsistentBuckets,
     HashingMetadata,
     Index,
     Node,
+    RingIndex,
     decode_children,
     encode_children,
     ring_hashes_of,
@@ -194,7 +194,7 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
                     encode_commit_metadata(metadata, action=Action.CLUSTERING),
                     Change(
                         instant=instant,
-                        index=ConsistentBuckets(rings, _rings_of(now).hash_fields),
+                        index=RingIndex(rings, _rings_of(now).hash_fields),
                         written=frozenset(rings),
                     ),
                 )
@@ -286,9 +286,9 @@ def _check(state: TableState) -> None:
     _rings_of(state)
 
 
-def _rings_of(state: TableState) -> ConsistentBuckets:
+def _rings_of(state: TableState) -> RingIndex:
     index = writing_index(state)
-    if not isinstance(index, ConsistentBuckets):
+    if not isinstance(index, RingIndex):
         raise ConfigError(
             f"{state.store.uri} has {index}: their number does not follow the data. Partition-level rules are changed "
             f"with `bucketlake buckets overwrite`; buckets that split and merge are those of a table made with "
@@ -314,7 +314,7 @@ def _plan(
 
 
 def _ring_states(
-    state: TableState, files: Mapping[str, tuple[DataFile, ...]], index: ConsistentBuckets
+    state: TableState, files: Mapping[str, tuple[DataFile, ...]], index: RingIndex
 ) -> list[RingState]:
     view = view_for(state, (file for group in files.values() for file in group))
     held = load_held(state).groups | view.pending_compactions.keys()
@@ -475,7 +475,7 @@ def _work(
     rules = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )
-    index: Index = ConsistentBuckets(rings, _rings_of(state).hash_fields)
+    index: Index = RingIndex(rings, _rings_of(state).hash_fields)
     view = view_for(state, (file for files in listed.values() for file in files))
     whole = check_files((path for part in slices for path in _paths_of(part)), listed, view)
     return [

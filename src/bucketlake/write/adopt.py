@@ -25,16 +25,15 @@ from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import (
     BUCKETS_MAX,
     INITIAL_INSTANT,
-    ConsistentBuckets,
     HashingConfig,
     NoIndex,
-    PartitionBuckets,
-    SimpleBuckets,
+    RingIndex,
+    RuledIndex,
+    SimpleIndex,
     buckets_of,
     declare_rules,
     list_rings,
     list_versions,
-    resolve_counts,
     resolve_index,
     verify,
     write_config,
@@ -50,7 +49,7 @@ from bucketlake.write.create import FORMAT_VERSION, FORMAT_VERSION_KEY
 
 _ALL_HASHES = 1 << 31
 
-_Buckets = SimpleBuckets | PartitionBuckets | ConsistentBuckets
+_Buckets = SimpleIndex | RuledIndex | RingIndex
 
 Progress = Callable[[int, int], None]
 """Called with the number of file groups that were checked, and of all."""
@@ -138,9 +137,9 @@ def plan_adopt(
     plan = plan_read(state, make_query(state, columns=list(columns)), NoIndex())
     check = _Check(index, generator)
     prefix_by_group = _prefixes_of_groups(plan, index)
-    if not isinstance(index, ConsistentBuckets):
+    if not isinstance(index, RingIndex):
         check.highest_bucket = max(map(int, prefix_by_group.values()), default=0)
-    rules = index.rules if isinstance(index, PartitionBuckets) else None
+    rules = index.rules if isinstance(index, RuledIndex) else None
     rows = 0
     for number, file_slice in enumerate(plan.slices):
         if on_progress is not None:
@@ -154,9 +153,7 @@ def plan_adopt(
     return AdoptPlan(
         key=state.properties.record_key_fields,
         buckets=rules.default_count if rules is not None else _first_count(index, buckets),
-        engine=BucketEngine.CONSISTENT_HASHING
-        if isinstance(index, ConsistentBuckets)
-        else BucketEngine.SIMPLE,
+        engine=BucketEngine.CONSISTENT_HASHING if isinstance(index, RingIndex) else BucketEngine.SIMPLE,
         hash_fields=index.hash_fields,
         encoding=key_encoding(state.properties),
         rule_type=rules.rule_type if rules is not None else None,
@@ -188,7 +185,7 @@ def _claimed_index(
         raise ConfigError(f"the bucket count is {buckets}; expected 1 to {BUCKETS_MAX} per partition.")
     if list_rings(state.store, state.timeline) is not None:
         index = resolve_index(state, hash_fields=hash_fields, rules=rules)
-        assert isinstance(index, ConsistentBuckets)
+        assert isinstance(index, RingIndex)
         return index
     has_versions = bool(list_versions(state.store, with_archived=False))
     stored = state.properties.bucket_count
@@ -218,7 +215,7 @@ def _claimed_index(
 
 def _first_count(index: _Buckets, asked: int | None) -> int:
     """Return the bucket count to keep; of consistent hashing, that of new partitions, which the rings all tell."""
-    if not isinstance(index, ConsistentBuckets):
+    if not isinstance(index, RingIndex):
         return _count(index, "")
     counts = {index.rings[partition].initial_count for partition in index.rings}
     if asked is not None and counts - {asked}:
@@ -236,7 +233,7 @@ def _first_count(index: _Buckets, asked: int | None) -> int:
 
 def _first_version(index: _Buckets) -> HashingConfig | None:
     """Return the rules as a version to be written, unless they are from one."""
-    if not isinstance(index, PartitionBuckets) or index.version:
+    if not isinstance(index, RuledIndex) or index.version:
         return None
     return HashingConfig(
         expressions=index.rules.expressions,
@@ -261,7 +258,7 @@ def _prefixes_of_groups(plan: ReadPlan, index: _Buckets) -> dict[tuple[str, str]
     """Find the bucket of every file group, by its id: there is one, and nobody shares it."""
     prefixes: dict[tuple[str, str], str] = {}
     owners: dict[tuple[str, str], str] = {}
-    resolve_counts(index, sorted({file_slice.partition for file_slice in plan.slices}))
+    index.foresee(sorted({file_slice.partition for file_slice in plan.slices}))
     for file_slice in plan.slices:
         partition, file_id = file_slice.partition, file_slice.file_id
         prefix = index.prefix_of_file(partition, file_id)
@@ -294,7 +291,7 @@ class _Check:
 
     def look_at(self, batch: pa.RecordBatch, file_slice: FileSlice, prefix: str) -> None:
         keys = batch.column(RECORD_KEY_COLUMN)
-        if isinstance(self.index, SimpleBuckets):
+        if isinstance(self.index, SimpleIndex):
             hashes = buckets_of(keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
             self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - int(prefix)), self.divisor)))
         stray = verify(self.index, file_slice.partition, file_slice.file_id, keys)
@@ -322,7 +319,7 @@ class _Check:
             )
 
     def _stray(self, key: str, file_slice: FileSlice) -> LayoutMismatchError:
-        is_one_count = isinstance(self.index, SimpleBuckets)
+        is_one_count = isinstance(self.index, SimpleIndex)
         fits = self.divisor if is_one_count and self.highest_bucket < self.divisor <= BUCKETS_MAX else None
         advice = (
             f"All keys looked at so far agree with {fits} buckets: try that."

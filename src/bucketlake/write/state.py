@@ -16,7 +16,7 @@ import pyarrow as pa
 from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
-from bucketlake.index import Index, PartitionBuckets, resolve_counts
+from bucketlake.index import Index, RuledIndex
 from bucketlake.index.resizes import VIRTUAL_LOGS, Offspring, offspring_of
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, FileSlice, file_groups_of, slices_of
@@ -163,7 +163,7 @@ def groups_of(
     """Find the file group of every bucket. Two groups for one bucket, or a group for none, is an error."""
     view = view_for(state, (file for group in files.values() for file in group))
     found: dict[str, dict[str, FileSlice]] = {}
-    resolve_counts(index, files)
+    index.foresee(files)
     for partition, group in files.items():
         by_prefix = found.setdefault(partition, {})
         for file_slice in slices_of(partition, group, view):
@@ -184,7 +184,7 @@ def groups_of(
 
 def _stray(index: Index, partition: str, file_id: str) -> CorruptTableError:
     count = index.bucket_count(partition)
-    if not isinstance(index, PartitionBuckets):
+    if not isinstance(index, RuledIndex):
         return CorruptTableError(
             path=partition or ".",
             found=f"the file group {file_id}",

@@ -12,7 +12,7 @@ import pytest
 from bucketlake import Table, create_table
 from bucketlake.commit.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
-from bucketlake.index import ConsistentBuckets, HashingMetadata, SimpleBuckets, ring_hash_of
+from bucketlake.index import HashingMetadata, RingIndex, SimpleIndex, ring_hash_of
 from bucketlake.services.compaction import compact_table
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata, WriteStat
@@ -119,7 +119,7 @@ def test_a_delete_does_not_commute() -> None:
 
 
 def test_a_footprint_knows_groups_by_their_bucket() -> None:
-    bucket_of = SimpleBuckets(8, ("id",)).prefix_of_file
+    bucket_of = SimpleIndex(8, ("id",)).prefix_of_file
     first = footprint_of(
         CommitMetadata(
             operation="UPSERT",
@@ -147,7 +147,7 @@ def test_a_footprint_knows_groups_by_their_bucket() -> None:
 
 
 def test_a_footprint_knows_buckets_of_a_ring_as_its_index_does() -> None:
-    rings = ConsistentBuckets({}, ("id",), initial_count=2)
+    rings = RingIndex({}, ("id",), initial_count=2)
     first, second = HashingMetadata.initial("p", 2).ring.prefixes
     stats = (a_stat("p", f"{first}-0", is_log=False), a_stat("p", "00000001-of-another-engine", is_log=False))
     touched = footprint_of(CommitMetadata(operation="UPSERT", write_stats=stats), rings.prefix_of_file)

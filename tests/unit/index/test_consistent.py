@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import CorruptTableError
-from bucketlake.index import ConsistentBuckets, HashingMetadata, Node, Ring, choose_ring, list_rings
+from bucketlake.index import HashingMetadata, Node, Ring, RingIndex, choose_ring, list_rings
 from bucketlake.layout.names import CONSISTENT_METADATA_FOLDER as RING_FOLDER
 from bucketlake.storage import LocalStore, MemoryStore
 from bucketlake.timeline import Action, Instant, State, Timeline
@@ -56,7 +56,7 @@ def test_the_first_ring_is_the_one_hudi_derives(vector: dict[str, Any]) -> None:
 def test_keys_are_found_where_hudi_finds_them(vector: dict[str, Any]) -> None:
     partition = vector["partition"]
     first = HashingMetadata.initial(partition, vector["num_buckets"])
-    index = ConsistentBuckets({partition: first}, ("id",))
+    index = RingIndex({partition: first}, ("id",))
     located = index.locate(partition, pa.array(list(vector["lookups"])))
     assert located.to_pylist() == list(vector["lookups"].values())
 

@@ -13,11 +13,11 @@ import pytest
 
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.index import (
-    ConsistentBuckets,
     Index,
     NoIndex,
-    PartitionBuckets,
-    SimpleBuckets,
+    RingIndex,
+    RuledIndex,
+    SimpleIndex,
     hash_pieces,
     resolve_index,
     verify,
@@ -92,7 +92,7 @@ def test_simple_buckets_find_every_row_where_hudi_put_it(
 ) -> None:
     state = load_state(LocalStore(golden_table(name)))
     index = resolve_index(state, buckets=buckets, hash_fields=hash_fields)
-    assert isinstance(index, SimpleBuckets)
+    assert isinstance(index, SimpleIndex)
     assert_no_row_is_pruned_away(index, rows_of(name))
 
 
@@ -105,7 +105,7 @@ def test_a_wrong_bucket_count_is_found_out_by_the_keys(golden_table: GoldenTable
 @pytest.mark.shows("P4", "P10")
 def test_partition_rules_find_every_row_where_hudi_put_it(golden_table: GoldenTable) -> None:
     index = resolve_index(load_state(LocalStore(golden_table("mor_partition_bucket"))))
-    assert isinstance(index, PartitionBuckets)
+    assert isinstance(index, RuledIndex)
     assert_no_row_is_pruned_away(index, rows_of("mor_partition_bucket"))
 
 
@@ -113,7 +113,7 @@ def test_partition_rules_find_every_row_where_hudi_put_it(golden_table: GoldenTa
 def test_rules_that_hudi_did_not_store_are_given_by_the_caller(golden_table: GoldenTable) -> None:
     state = load_state(LocalStore(golden_table("cow_partition_bucket_df")))
     index = resolve_index(state, buckets=2, rules="p1,3")
-    assert isinstance(index, PartitionBuckets)
+    assert isinstance(index, RuledIndex)
     assert_no_row_is_pruned_away(index, rows_of("cow_partition_bucket_df"))
     with pytest.raises(ConfigError, match="buckets="):
         resolve_index(state, rules="p1,3")
@@ -128,7 +128,7 @@ def test_rings_find_every_row_where_hudi_put_it(stage: str, golden_table: Golden
     folder = golden_table(name)
     before = sorted(path for path in folder.rglob("*"))
     index = resolve_index(load_state(LocalStore(folder)))
-    assert isinstance(index, ConsistentBuckets)
+    assert isinstance(index, RingIndex)
     assert_no_row_is_pruned_away(index, rows_of(name))
     assert sorted(path for path in folder.rglob("*")) == before, "reading writes no marker"
 
@@ -139,8 +139,8 @@ def test_a_ring_of_the_past_is_the_ring_of_that_time(golden_table: GoldenTable) 
     past = load_state(LocalStore(golden_table("mor_consistent_0_before")))
     then = past.timeline.instants[-1].requested
     old, first = resolve_index(state, as_of=then), resolve_index(past)
-    assert isinstance(old, ConsistentBuckets)
-    assert isinstance(first, ConsistentBuckets)
+    assert isinstance(old, RingIndex)
+    assert isinstance(first, RingIndex)
     assert dict(old.rings) == dict(first.rings)
     assert dict(old.rings) != dict(resolve_index(state).rings)  # type: ignore[attr-defined] # checked above
 
@@ -162,8 +162,8 @@ def test_a_persisted_count_and_persisted_hash_fields_are_used() -> None:
         hoodie__bucket__index__hash__field="k2",
         hoodie__index__type="BUCKET",
     )
-    assert resolve_index(state) == SimpleBuckets(6, ("k2",))
-    assert resolve_index(state, buckets=6, hash_fields=["k2"]) == SimpleBuckets(6, ("k2",))
+    assert resolve_index(state) == SimpleIndex(6, ("k2",))
+    assert resolve_index(state, buckets=6, hash_fields=["k2"]) == SimpleIndex(6, ("k2",))
 
 
 def test_a_table_of_another_index_is_not_read_by_a_leftover_count() -> None:
@@ -198,7 +198,7 @@ def test_an_option_that_contradicts_stored_rules_is_refused_with_both_values(
     options: dict[str, Any], both: tuple[str, str]
 ) -> None:
     state = with_config(empty_table(), "a,3", 2)
-    assert isinstance(resolve_index(state, buckets=2, rules="a,3"), PartitionBuckets)
+    assert isinstance(resolve_index(state, buckets=2, rules="a,3"), RuledIndex)
     with pytest.raises(ConfigError) as error:
         resolve_index(state, **options)
     assert all(repr(value) in str(error.value) for value in both)
@@ -224,7 +224,7 @@ def test_stored_rules_that_are_broken_are_corruption() -> None:
 def test_a_time_before_all_rules_has_no_index_unless_the_caller_knows(golden_table: GoldenTable) -> None:
     state = load_state(LocalStore(golden_table("mor_partition_bucket")))
     assert isinstance(resolve_index(state, as_of="20000101000000000"), NoIndex)
-    assert resolve_index(state, as_of="20000101000000000", buckets=2) == SimpleBuckets(2, ("id",))
+    assert resolve_index(state, as_of="20000101000000000", buckets=2) == SimpleIndex(2, ("id",))
 
 
 @pytest.mark.parametrize("options", [{"buckets": 0}, {"buckets": -1}, {"hash_fields": ["nope"]}])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bucketlake import Table, create_table
 from bucketlake.errors import CommitConflictError, CorruptTableError
-from bucketlake.index import SimpleBuckets, declare_rules
+from bucketlake.index import SimpleIndex, declare_rules
 from bucketlake.layout import FileSlice
 from bucketlake.services import catch_up, here, regroup
 from bucketlake.services.catch_up import ROUNDS_MAX, Moved, check_whole, plan_round, run_round
@@ -287,7 +287,7 @@ def test_rows_stay_within_the_buckets_of_one_task(hashed: int, before: int, afte
         FileSlice("d", f"{n:08d}-0000-0000-0000-000000000000-0", "1", None, ()) for n in range(before)
     )
     change = PartitionChange(partition="d", before=before, after=after, reason="", slices=slices)
-    linked = _linked(change, SimpleBuckets(before, ("id",)))
+    linked = _linked(change, SimpleIndex(before, ("id",)))
     assert len(linked) == gcd(before, after)
     assert sorted(part.file_id for parts, _ in linked for part in parts) == [p.file_id for p in slices]
     assert sorted(bucket for _, buckets in linked for bucket in buckets) == list(range(after))
@@ -300,9 +300,9 @@ def test_a_second_file_group_of_a_bucket_is_refused_and_named() -> None:
     slices = tuple(FileSlice("d", file_id, "1", None, ()) for file_id in ids)
     change = PartitionChange(partition="d", before=2, after=4, reason="", slices=slices)
     with pytest.raises(CorruptTableError, match=f"{ids[1]}.*a second one of bucket 00000001.*fsck"):
-        _linked(change, SimpleBuckets(2, ("id",)))
+        _linked(change, SimpleIndex(2, ("id",)))
     with pytest.raises(CorruptTableError, match="no bucket"):
-        _linked(change, SimpleBuckets(1, ("id",)))
+        _linked(change, SimpleIndex(1, ("id",)))
 
 
 def test_a_round_with_nothing_to_do_asks_nobody() -> None:

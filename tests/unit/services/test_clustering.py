@@ -25,7 +25,7 @@ from bucketlake.errors import (
     InstantError,
     UnsupportedError,
 )
-from bucketlake.index import SimpleBuckets
+from bucketlake.index import SimpleIndex
 from bucketlake.layout import data_files_of
 from bucketlake.layout.names import BaseFileName, path_in_partition, render_base_file_name
 from bucketlake.services import (
@@ -614,12 +614,12 @@ def test_two_groups_of_a_bucket_and_a_group_of_none_are_refused() -> None:
     (pending,) = load_state(table.store).timeline.pending(Action.CLUSTERING)
     plan = read_requested_replace(table.store, pending)
     slices = [part for group in plan.groups for part in group.slices]
-    index = SimpleBuckets(2, ("id",))
+    index = SimpleIndex(2, ("id",))
     assert len(keep_buckets(slices, index)) == 4
     with pytest.raises(CorruptTableError, match="a second one of bucket"):
         keep_buckets([slices[0], replace(slices[0], file_id=slices[0].file_id + "1")], index)
     with pytest.raises(CorruptTableError, match="no bucket"):
-        keep_buckets(slices, SimpleBuckets(1, ("id",)))
+        keep_buckets(slices, SimpleIndex(1, ("id",)))
     assert state.timeline.pending() == ()
 
 
@@ -641,7 +641,7 @@ def test_rows_that_change_their_bucket_are_divided_by_the_index_that_holds_after
     table = written_table(memory())
     tasks = [task for task in tasks_of(table) if task.work.partition == "p0"]
     slices = tuple(part for task in tasks for part in task.work.slices)
-    index = SimpleBuckets(3, ("id",))
+    index = SimpleIndex(3, ("id",))
     work = Regroup(partition="p0", slices=slices, prefixes=("00000000", "00000001", "00000002"), index=index)
     done = regroup(replace(tasks[0], work=work))
     assert [stat.file_id[:8] for stat in done.stats] == list(work.prefixes)

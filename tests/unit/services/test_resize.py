@@ -16,7 +16,7 @@ from bucketlake import ResizeTrigger, Table, create_table
 from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError
-from bucketlake.index import ConsistentBuckets, list_rings, resolve_index
+from bucketlake.index import RingIndex, list_rings, resolve_index
 from bucketlake.layout.names import hashing_commit_path, hashing_metadata_path
 from bucketlake.services import (
     Retention,
@@ -436,7 +436,7 @@ def test_cleaning_removes_outdated_rings_and_archiving_never_falls_back() -> Non
     timeline = load_state(table.store).timeline
     assert newest not in {i.requested for i in timeline.instants}, "the resize is in the history only"
     index = resolve_index(load_state(table.store))
-    assert isinstance(index, ConsistentBuckets) and index.rings["d0"].instant == newest
+    assert isinstance(index, RingIndex) and index.rings["d0"].instant == newest
     assert contents(table) == truth
     table.upsert(rows_of(range(20), ts=60))
     assert len(contents(table)) == len(truth)

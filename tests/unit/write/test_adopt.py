@@ -13,7 +13,7 @@ import pytest
 
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError
-from bucketlake.index import SimpleBuckets
+from bucketlake.index import SimpleIndex
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
@@ -61,7 +61,7 @@ def test_a_table_of_hudi_is_adopted_and_says_its_layout_from_then_on(
     assert "agree with 4 buckets" in str(plan)
     state = load_state(store)
     assert is_adopted(state.properties)
-    assert writing_index(state) == SimpleBuckets(4, tuple(fields or before.record_key_fields))
+    assert writing_index(state) == SimpleIndex(4, tuple(fields or before.record_key_fields))
     assert before.raw.items() <= state.properties.raw.items()
     assert adopt(store, buckets=4, hash_fields=fields) == plan, "again is no harm"
 

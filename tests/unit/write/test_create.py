@@ -19,7 +19,7 @@ from bucketlake.errors import (
     TableExistsError,
     UnsupportedError,
 )
-from bucketlake.index import PartitionBuckets, SimpleBuckets
+from bucketlake.index import RuledIndex, SimpleIndex
 from bucketlake.index.fingerprint import KEY_ENCODING, fingerprint, is_adopted, key_encoding, writing_index
 from bucketlake.schema import avro_to_arrow
 from bucketlake.state import load_state, table_schema
@@ -63,7 +63,7 @@ def test_a_new_table_opens_as_it_was_described() -> None:
     assert properties.raw["bucketlake.version"] == "1"
     assert table_schema(state) == avro_to_arrow(properties.create_schema or "", path="x")
     assert [field.name for field in table_schema(state)] == SCHEMA.names
-    assert writing_index(state) == SimpleBuckets(8, ("id",))
+    assert writing_index(state) == SimpleIndex(8, ("id",))
     check_writable(state)
 
 
@@ -252,7 +252,7 @@ def test_a_writer_with_another_idea_of_the_layout_is_refused(asked: dict[str, An
     state = load_state(made())
     with pytest.raises(LayoutMismatchError, match=message):
         writing_index(state, **asked)
-    assert writing_index(state, buckets=8, hash_fields=("id",)) == SimpleBuckets(8, ("id",))
+    assert writing_index(state, buckets=8, hash_fields=("id",)) == SimpleIndex(8, ("id",))
 
 
 @pytest.mark.shows("X1")
@@ -291,7 +291,7 @@ def test_stored_rules_make_a_table_no_simple_one() -> None:
     path = ".hoodie/.bucket_index/partition_bucket_index_meta/configs/00000000000000.hashing_config"
     store.put(path, json.dumps(rules).encode())
     index = writing_index(load_state(store))
-    assert isinstance(index, PartitionBuckets)
+    assert isinstance(index, RuledIndex)
     assert (index.bucket_count("a"), index.bucket_count("b")) == (2, 8)
 
 

@@ -21,7 +21,7 @@ from bucketlake.errors import (
     NotATableError,
     UnsupportedError,
 )
-from bucketlake.index import INITIAL_INSTANT, HashingConfig, PartitionBuckets, write_config
+from bucketlake.index import INITIAL_INSTANT, HashingConfig, RuledIndex, write_config
 from bucketlake.index.fingerprint import RULE_TYPE_KEY, writing_index
 from bucketlake.layout.names import hashing_config_path
 from bucketlake.state import load_state
@@ -76,7 +76,7 @@ def test_a_new_table_has_its_rules_as_hudi_spells_them() -> None:
     )
     assert table.properties.raw[RULE_TYPE_KEY] == "regex"
     index = writing_index(load_state(table.store))
-    assert isinstance(index, PartitionBuckets)
+    assert isinstance(index, RuledIndex)
     assert index.version == INITIAL_INSTANT
     assert [index.bucket_count(p) for p in ("p0", "p1", "x")] == [5, 3, 2]
 

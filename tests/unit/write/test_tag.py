@@ -11,7 +11,7 @@ import pytest
 
 from bucketlake.config import KeyGeneratorType, MergeMode
 from bucketlake.errors import ConfigError
-from bucketlake.index import SimpleBuckets, bucket_of, hash_pieces
+from bucketlake.index import SimpleIndex, bucket_of, hash_pieces
 from bucketlake.keygen import KeyGenerator, PartitionField
 from bucketlake.logfile import LogFormat
 from bucketlake.merge import MergeRules
@@ -44,7 +44,7 @@ def a_plan(
             encodes_field_names=len(key) > 1,
             partition_fields=tuple(PartitionField(name) for name in partition),
         ),
-        index=SimpleBuckets(buckets, hashed or key),
+        index=SimpleIndex(buckets, hashed or key),
         rules=MergeRules(MergeMode.EVENT_TIME_ORDERING, ("ts",)),
         schema=schema,
         avro_schema="",

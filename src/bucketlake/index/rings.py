@@ -1,0 +1,167 @@
+"""Consistent hashing: every partition has a ring of hash ranges, which are split and merged as the table grows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+import pyarrow as pa
+
+from bucketlake.index.bucket_numbers import occurring
+from bucketlake.index.consistent import HashingMetadata, StoredRings, decode_children
+from bucketlake.index.hashing import ring_hash_of
+from bucketlake.index.hashing_arrow import ring_hashes_of
+from bucketlake.index.index import BUCKETS_DEFAULT, Index, Pieces, nowhere
+from bucketlake.index.ring import Ring
+from bucketlake.layout.names import hashing_metadata_path
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistentBuckets:
+    """A table whose buckets are split and merged: `index=ConsistentBuckets(4)`.
+
+    >>> print(ConsistentBuckets(4))
+    consistent hashing: 4 buckets at first
+    """
+
+    count: int = BUCKETS_DEFAULT
+    """How many buckets a partition begins with."""
+    hash_fields: tuple[str, ...] = ()
+    """The key columns that decide the bucket; empty: all of them."""
+    virtual_logs: bool = False
+    """Whether rows for a bucket that is being resized are written once, to what takes its place, and not twice."""
+
+    def __str__(self) -> str:
+        by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""
+        virtual = ", virtual logs while they are resized" if self.virtual_logs else ""
+        return f"consistent hashing: {self.count} buckets at first{virtual}{by}"
+
+
+class _LastHashed:
+    """The hashes of the column that was asked for last: beside a resize a writer asks two rings for the same keys."""
+
+    def __init__(self) -> None:
+        self._last: tuple[ref[Any], tuple[str, ...], Any] | None = None
+
+    def hashes_of(self, record_keys: Any, hash_fields: tuple[str, ...]) -> Any:
+        last = self._last
+        if last is not None and last[0]() is record_keys and last[1] == hash_fields:
+            return last[2]
+        hashes = ring_hashes_of(record_keys, hash_fields)
+        self._last = ref(record_keys), hash_fields, hashes
+        return hashes
+
+
+_last_hashed = _LastHashed()
+
+
+@dataclass(frozen=True, slots=True)
+class RingIndex:
+    """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
+
+    rings: Mapping[str, HashingMetadata]
+    hash_fields: tuple[str, ...]
+    initial_count: int | None = None
+    """How many nodes the ring of a new partition gets; None if that is not known."""
+    replaced_at: str = ""
+    """The instant that gives every partition file groups of new ids, with the same ranges; empty for none."""
+    _known: dict[str, tuple[HashingMetadata, Ring]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"consistent hashing: a ring per partition, hashed from {', '.join(self.hash_fields)}"
+
+    @property
+    def version(self) -> str:
+        return ""  # every partition has its own
+
+    def metadata(self, partition: str) -> HashingMetadata | None:
+        """Return the version of a partition's ring that this index goes by, None if it has none."""
+        found = self._find(partition)
+        return None if found is None else found[0]
+
+    def ring(self, partition: str) -> Ring | None:
+        found = self._find(partition)
+        return None if found is None else found[1]
+
+    def _find(self, partition: str) -> tuple[HashingMetadata, Ring] | None:
+        if partition not in self._known:
+            if partition in self.rings:
+                stored = self.rings[partition]
+                found = stored.refounded(self.replaced_at) if self.replaced_at else stored
+            elif self.initial_count is not None:
+                found = HashingMetadata.initial(partition, self.initial_count)
+            else:
+                return None
+            self._known[partition] = found, found.ring
+        return self._known[partition]
+
+    def bucket_count(self, partition: str) -> int | None:
+        ring = self.ring(partition)
+        return None if ring is None else len(ring.prefixes)
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+        ring = self.ring(partition)
+        return None if ring is None else ring.node_of(ring_hash_of(pieces)).file_id_prefix
+
+    def locate(self, partition: str, record_keys: Any) -> Any:
+        ring = self.ring(partition)
+        if ring is None:
+            return nowhere(record_keys)
+        hashes = _last_hashed.hashes_of(record_keys, self.hash_fields)
+        found, numbers = occurring(ring.nodes_of(hashes), len(ring.nodes))
+        prefixes = [ring.nodes[place].file_id_prefix for place in found]
+        return pa.DictionaryArray.from_arrays(
+            pa.array(numbers, mask=hashes < 0), pa.array(prefixes, pa.string())
+        )
+
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+        ring = self.ring(partition)
+        return None if ring is None else _prefix_among(file_id, frozenset(ring.prefixes))
+
+    def file_groups(
+        self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
+    ) -> frozenset[str]:
+        every = frozenset(file_ids)
+        ring = self.ring(partition)
+        if ring is None:
+            return every
+        owner = {file_id: _prefix_among(file_id, frozenset(ring.prefixes)) for file_id in every}
+        if None in owner.values():
+            return every
+        wanted = {ring.node_of(ring_hash_of(piece)).file_id_prefix for piece in pieces}
+        return frozenset(file_id for file_id in every if owner[file_id] in wanted)
+
+    def foresee(self, partitions: Iterable[str]) -> None:
+        pass
+
+    def replacing(self, instant: str) -> RingIndex:
+        return RingIndex(self.rings, self.hash_fields, self.initial_count, instant)
+
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:
+        found = self.metadata(partition)
+        is_stored = isinstance(self.rings, StoredRings) and partition in self.rings and not self.replaced_at
+        if found is None or is_stored:
+            return {}
+        return {hashing_metadata_path(partition, found.instant): found.render()}
+
+
+def after_resize(index: Index, partition: str, children: Iterable[str], *, path: str) -> Index:
+    """Return the index of one partition once a resize is completed; `children` as its plan has them.
+
+    `path` says where the plan is, for the error if it makes no sense.
+    """
+    assert isinstance(index, RingIndex), "only rings are resized"
+    before = index.metadata(partition)
+    assert before is not None, f"{partition}: no ring to resize"
+    nodes = [node for text in children for node in decode_children(text, path=path)]
+    after = before.resized(nodes, instant=before.instant)
+    return RingIndex({partition: after}, index.hash_fields)
+
+
+def _prefix_among(file_id: str, prefixes: frozenset[str]) -> str | None:
+    if file_id in prefixes:
+        return file_id
+    prefix = file_id.rpartition("-")[0]
+    return prefix if prefix in prefixes else None

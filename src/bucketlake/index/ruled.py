@@ -1,0 +1,72 @@
+"""Partition-level buckets: every partition has its own number of them, by rules on its path."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bucketlake.index.bucket_numbers import bucket_groups, bucket_of_file, bucket_prefix, locate_buckets
+from bucketlake.index.hashing import bucket_of
+from bucketlake.index.index import BUCKETS_DEFAULT, Pieces
+from bucketlake.index.rules import RULE_TYPE, CountRules
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBuckets:
+    """A table whose partitions have bucket counts by rules: `index=PartitionBuckets("2026-.*,16;^eu/,8", default=4)`.
+
+    The first expression that is found in a partition's path decides; `default` is for the others.
+
+    >>> print(PartitionBuckets("2026-.*,16", default=4))
+    partition-level buckets: 2026-.*,16; otherwise 4
+    """
+
+    rules: str
+    default: int = BUCKETS_DEFAULT
+    hash_fields: tuple[str, ...] = ()
+    """The key columns that decide the bucket; empty: all of them."""
+    rule_type: str = RULE_TYPE
+
+    def __str__(self) -> str:
+        by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""
+        return f"partition-level buckets: {self.rules}; otherwise {self.default}{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuledIndex:
+    """Every partition has its own count, by rules on its path."""
+
+    rules: CountRules
+    hash_fields: tuple[str, ...]
+    version: str = ""
+    """The instant of the `.hashing_config` that the rules are from; empty if a caller gave them."""
+
+    def __str__(self) -> str:
+        return f"partition-level buckets: {self.rules}, hashed from {', '.join(self.hash_fields)}"
+
+    def bucket_count(self, partition: str) -> int | None:
+        return self.rules.count_of(partition)
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+        return bucket_prefix(bucket_of(pieces, self.rules.count_of(partition)))
+
+    def locate(self, partition: str, record_keys: Any) -> Any:
+        return locate_buckets(record_keys, self.hash_fields, self.rules.count_of(partition))
+
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+        return bucket_of_file(file_id, self.rules.count_of(partition))
+
+    def file_groups(
+        self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
+    ) -> frozenset[str]:
+        return bucket_groups(self.rules.count_of(partition), file_ids, pieces)
+
+    def foresee(self, partitions: Iterable[str]) -> None:
+        self.rules.counts_of(list(partitions))
+
+    def replacing(self, instant: str) -> RuledIndex:  # noqa: ARG002 # the protocol's
+        return self
+
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:  # noqa: ARG002 # the protocol's
+        return {}

@@ -1,0 +1,62 @@
+"""Simple buckets: every partition has the same number of them, for the life of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from bucketlake.index.bucket_numbers import bucket_groups, bucket_of_file, bucket_prefix, locate_buckets
+from bucketlake.index.hashing import bucket_of
+from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Unwritten
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleBuckets:
+    """A table whose partitions all have `count` buckets: `create_table(..., index=SimpleBuckets(8))`.
+
+    >>> print(SimpleBuckets(8))
+    simple buckets: 8 per partition
+    """
+
+    count: int = BUCKETS_DEFAULT
+    hash_fields: tuple[str, ...] = ()
+    """The key columns that decide the bucket; empty: all of them."""
+
+    def __str__(self) -> str:
+        by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""
+        return f"simple buckets: {self.count} per partition{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleIndex(Unwritten):
+    """Every partition has `count` buckets; a bucket is a file group whose id begins with its eight digits."""
+
+    count: int
+    hash_fields: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        assert self.count > 0
+
+    def __str__(self) -> str:
+        return f"simple buckets: {self.count} per partition, hashed from {', '.join(self.hash_fields)}"
+
+    def bucket_count(self, partition: str) -> int | None:  # noqa: ARG002 # the protocol's
+        return self.count
+
+    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:  # noqa: ARG002 # the protocol's
+        return bucket_prefix(bucket_of(pieces, self.count))
+
+    def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
+        return locate_buckets(record_keys, self.hash_fields, self.count)
+
+    def prefix_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
+        return bucket_of_file(file_id, self.count)
+
+    def file_groups(
+        self,
+        partition: str,  # noqa: ARG002 # the protocol's
+        file_ids: Collection[str],
+        pieces: Collection[Pieces],
+    ) -> frozenset[str]:
+        return bucket_groups(self.count, file_ids, pieces)
