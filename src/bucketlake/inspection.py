@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from statistics import mean
 
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import (
-    Index,
-    NoIndex,
-    RingIndex,
-    RuledIndex,
-    bucket_of,
-    hash_pieces,
-    ring_hash_of,
-)
+from bucketlake.index import Index, hash_pieces
 from bucketlake.layout import FileSlice, slices_of
 from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
@@ -169,7 +162,6 @@ def _operation(state: TableState, instant: Instant) -> str | None:
 
 
 COMMITS_SHOWN = 5
-_ALL_HASHES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +181,10 @@ class Explanation:
     """The instant of the rules."""
     count: int | None = None
     bucket: int | None = None
-    prefix: str | None = None
+    slot: str | None = None
     """How the ids of its file groups begin."""
+    more: Mapping[str, str] = field(default_factory=dict)
+    """What else the engine says of it."""
     file_groups: tuple[str, ...] = ()
     """Those that may hold the key, and are there."""
     commits: tuple[TimelineEntry, ...] = ()
@@ -207,8 +201,9 @@ class Explanation:
             lines.append(f"rule         {self.rule}; rules of {self.rules_version or 'the caller'}")
         if self.bucket is not None:
             lines.append(f"bucket       {self.hash} mod {self.count} = {self.bucket}")
-        if self.prefix is not None:
-            lines.append(f"file ids     {self.prefix}-...")
+        if self.slot is not None:
+            lines.append(f"file ids     {self.slot}-...")
+        lines += [f"{word:<13}{text}" for word, text in self.more.items()]
         lines.append(f"file groups  {', '.join(self.file_groups) or 'none yet'}")
         lines += [
             f"written by   {c.action} of {c.requested}, {c.operation}, completed {c.completed}"
@@ -228,27 +223,24 @@ def explain(state: TableState, index: Index, record_key: str, *, partition: str 
         partition = ""
     files = files_of(state, [partition]).get(partition, ())
     visible = [part.file_id for part in slices_of(partition, files, view_for(state, files))]
-    pieces = () if isinstance(index, NoIndex) else hash_pieces(record_key, index.hash_fields)
+    pieces = hash_pieces(record_key, index.hash_fields) if index.is_known else ()
     wanted = index.file_groups(partition, visible, [pieces])
-    facts = Explanation(
+    place = index.explain(partition, record_key, pieces)
+    return Explanation(
         record_key=record_key,
         partition=partition,
         index=str(index),
         pieces=pieces,
+        hash=place.hash,
+        rule=place.rule,
+        rules_version=place.rules_version,
         count=index.bucket_count(partition),
+        bucket=place.bucket,
+        slot=place.slot,
+        more=place.more,
         file_groups=tuple(sorted(wanted)),
         commits=_written_by(state, partition, wanted),
     )
-    if isinstance(index, NoIndex):
-        return facts
-    facts = replace(facts, prefix=index.prefix_of(partition, pieces))
-    if isinstance(index, RingIndex):
-        return replace(facts, hash=ring_hash_of(pieces))
-    hashed = bucket_of(pieces, _ALL_HASHES)
-    facts = replace(facts, hash=hashed, bucket=hashed % (facts.count or 1))
-    if isinstance(index, RuledIndex):
-        return replace(facts, rule=index.rules.explain(partition).reason, rules_version=index.version)
-    return facts
 
 
 def _written_by(state: TableState, partition: str, file_ids: frozenset[str]) -> tuple[TimelineEntry, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from bucketlake.index import (
     HashingMetadata,
-    Index,
     Node,
     NoIndex,
+    PlacedIndex,
     RingIndex,
     RuledIndex,
     Rules,
@@ -28,7 +29,7 @@ def bucket_file_ids(count: int) -> list[str]:
 
 @pytest.mark.shows("S1", "S4")
 class TestSimpleBuckets(IndexContract):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         return SimpleIndex(7, ("id",))
 
     def partition(self) -> str:
@@ -39,13 +40,13 @@ class TestSimpleBuckets(IndexContract):
 
 
 class TestSimpleBucketsOnSeveralHashFields(TestSimpleBuckets):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         return SimpleIndex(7, ("other", "id"))
 
 
 @pytest.mark.shows("P10")
 class TestPartitionBuckets(IndexContract):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         return RuledIndex(Rules(parse_rules("2024-01-.*,5;2024,3"), 2), ("id",))
 
     def partition(self) -> str:
@@ -57,7 +58,7 @@ class TestPartitionBuckets(IndexContract):
 
 @pytest.mark.shows("C2", "C3")
 class TestConsistentBuckets(IndexContract):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         return RingIndex({"p0": HashingMetadata.initial("p0", 6)}, ("id",))
 
     def partition(self) -> str:
@@ -68,7 +69,7 @@ class TestConsistentBuckets(IndexContract):
 
 
 class TestConsistentBucketsOnARingThatWrapsAround(TestConsistentBuckets):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         nodes = (Node(536870912, "b-b"), Node(268435455, "a-a"))
         merged = replace(HashingMetadata.initial("p0", 6), nodes=nodes)
         return RingIndex({"p0": merged}, ("id",))
@@ -78,7 +79,7 @@ class TestConsistentBucketsOnARingThatWrapsAround(TestConsistentBuckets):
 
 
 class TestStoredConsistentBuckets(TestConsistentBuckets):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         store = MemoryStore("index-contract")
         store.put("ring", HashingMetadata.initial("p0", 6).render())
         return RingIndex(StoredRings(store, {"p0": "ring"}), ("id",))
@@ -89,12 +90,19 @@ class TestConsistentBucketsOfAPartitionWithoutARing(TestConsistentBuckets):
         return "elsewhere"
 
 
-class TestNoIndex(IndexContract):
-    def index(self) -> Index:
-        return NoIndex(("id",))
+def test_where_nothing_is_known_every_file_group_may_hold_every_key() -> None:
+    file_ids = ["8f3d1c2e-159a-4953-a3c4-b777b847ae7f-0", "00000001-159a-4953-a3c4-b777b847ae7f-0"]
+    index = NoIndex(("id",))
+    assert index.file_groups("", file_ids, [("key-1",)]) == frozenset(file_ids)
+    assert index.slot_of_file("", file_ids[1]) is None
+    assert index.stray("", file_ids[0], pa.array(["key-1"])) is None
+    assert not index.is_known
+    assert (index.placed, index.rescalable, index.resizable) == (None, None, None)
 
-    def partition(self) -> str:
-        return ""
 
-    def file_ids(self) -> list[str]:
-        return ["8f3d1c2e-159a-4953-a3c4-b777b847ae7f-0", "00000001-159a-4953-a3c4-b777b847ae7f-0"]
+@pytest.mark.shows("C1")
+def test_capabilities_are_asked_of_an_index() -> None:
+    simple = SimpleIndex(7, ("id",))
+    rings = RingIndex({"p0": HashingMetadata.initial("p0", 6)}, ("id",))
+    assert (simple.placed, simple.rescalable, simple.resizable) == (simple, simple, None)
+    assert (rings.placed, rings.rescalable, rings.resizable) == (rings, None, rings)

@@ -5,17 +5,17 @@ The engine is the one that CONTRIBUTING.md adds step by step. Its buckets are th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from bucketlake import create_table
 from bucketlake import table as table_module
-from bucketlake.index import Index, fingerprint, hash_pieces
+from bucketlake.index import PlacedIndex, fingerprint, hash_pieces
 from bucketlake.services import check_table, fsck
 from bucketlake.testing.index_contract import IndexContract
 
@@ -25,15 +25,11 @@ SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class LengthBuckets:
+class LengthBuckets(PlacedIndex):
     """A bucket for every length of what is hashed of a key; the last is for all that are longer."""
 
     longest: int
     hash_fields: tuple[str, ...]
-
-    @property
-    def version(self) -> str:
-        return ""
 
     def __str__(self) -> str:
         return f"buckets by length up to {self.longest}, of {', '.join(self.hash_fields)}"
@@ -41,47 +37,38 @@ class LengthBuckets:
     def bucket_count(self, partition: str) -> int | None:
         return self.longest + 1
 
-    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+    def slot_of(self, partition: str, pieces: Pieces) -> str | None:
         return f"{min(self.longest, sum(len(piece or '') for piece in pieces)):08d}"
 
     def locate(self, partition: str, record_keys: Any) -> Any:
         # One that is meant to be fast works on the column: `index/hashing_arrow.py`.
         found = [
-            None if key is None else self.prefix_of(partition, hash_pieces(key, self.hash_fields))
+            None if key is None else self.slot_of(partition, hash_pieces(key, self.hash_fields))
             for key in record_keys.to_pylist()
         ]
         return pa.array(found, pa.string()).dictionary_encode()
 
-    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
-        prefix, _, rest = file_id.partition("-")
-        is_ours = rest and len(prefix) == 8 and prefix.isdigit() and int(prefix) <= self.longest
-        return prefix if is_ours else None
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:
+        number, _, rest = file_id.partition("-")
+        is_ours = rest and len(number) == 8 and number.isdigit() and int(number) <= self.longest
+        return number if is_ours else None
 
     def file_groups(
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
     ) -> frozenset[str]:
-        owners = {file_id: self.prefix_of_file(partition, file_id) for file_id in file_ids}
+        owners = {file_id: self.slot_of_file(partition, file_id) for file_id in file_ids}
         if None in owners.values():
             return frozenset(file_ids)
-        wanted = {self.prefix_of(partition, piece) for piece in pieces}
+        wanted = {self.slot_of(partition, piece) for piece in pieces}
         return frozenset(file_id for file_id, owner in owners.items() if owner in wanted)
 
-    def foresee(self, partitions: Iterable[str]) -> None:
-        pass
 
-    def replacing(self, instant: str) -> Self:
-        return self
-
-    def layout_files(self, partition: str) -> Mapping[str, bytes]:
-        return {}
-
-
-INDEX: Index = LengthBuckets(4, ("id",))
+INDEX: PlacedIndex = LengthBuckets(4, ("id",))
 
 
 @pytest.mark.shows("C1")
 class TestLengthBuckets(IndexContract):
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         return INDEX
 
     def partition(self) -> str:

@@ -283,7 +283,7 @@ def test_a_lookup_checks_the_count_by_the_keys_it_meets_and_opens_no_other_file(
     right = SimpleIndex(4, ("name",))
     assert [row["sub"] for row in looked_up(table, right, "k7")] == [7]
     others = (SimpleIndex(count, ("name",)) for count in range(5, 99))
-    wrong = next(o for o in others if o.prefix_of("d", ("k7",)) == right.prefix_of("d", ("k7",)))
+    wrong = next(o for o in others if o.slot_of("d", ("k7",)) == right.slot_of("d", ("k7",)))
     with pytest.raises(ConfigError, match="Reading by key would miss rows"):
         looked_up(table, wrong, "k7")
 

@@ -1,7 +1,6 @@
 """Whether two writes that ran at the same time may both commit. Pure: values in, a value out.
 
-A write touches file groups, known by partition and bucket, or whole
-partitions. Two writes are in each other's way if they touch the same group,
+A write touches file groups, or whole partitions. Two writes are in each other's way if they touch the same group,
 or one replaces a partition that the other touches. There is one exception:
 two writes that only append logs to a group may both commit where the rows
 themselves say which is newer, since readers merge the logs in any order; and
@@ -12,9 +11,9 @@ A write that is in another's way need not be run again as a whole if the
 other was begun first: where it rewrote a file group that both touched, it
 does so again, on what the other left, and keeps the rest.
 
-A bucket stands for its file group here, not the file id: two writers that
-open the same bucket may give it different ids. Which bucket a file id is of,
-the table's index says.
+File groups are compared by their slots: two writers that open the same
+bucket may give it different ids. Which slot a file group has, the table's
+index says.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from bucketlake.layout import FileGroupId
 from bucketlake.schema import avro_to_arrow
 from bucketlake.timeline import CommitMetadata
 
-Group = tuple[str, str]
-"""Partition, and bucket; the file id of what is no bucket of the table."""
+Slot = tuple[str, str]
+"""A partition, and the slot of a file group in it: its file id, if that has none."""
 
-BucketOf = Callable[[str, str], str | None]
-"""Of partition and file id, the bucket: `Index.prefix_of_file`."""
+SlotOf = Callable[[str, str], str | None]
+"""Of a file group, the slot: `Index.slot_of_file`."""
 
 _WHOLE_PARTITIONS = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
 
@@ -41,11 +40,11 @@ _WHOLE_PARTITIONS = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DE
 class Footprint:
     """What a write touched."""
 
-    rewritten: frozenset[Group] = frozenset()
+    rewritten: frozenset[Slot] = frozenset()
     """Groups that got a new base file, or gave way."""
-    appended: frozenset[Group] = frozenset()
+    appended: frozenset[Slot] = frozenset()
     """Groups that got a log file only."""
-    log_ids: Mapping[FileGroupId, Group] = field(default_factory=dict)
+    log_ids: Mapping[FileGroupId, Slot] = field(default_factory=dict)
     """The same by their file ids."""
     replaced_partitions: frozenset[str] = frozenset()
     """Partitions that were replaced whole."""
@@ -57,7 +56,7 @@ class Footprint:
     """The table's columns after it, if it says so."""
 
     @property
-    def groups(self) -> frozenset[Group]:
+    def groups(self) -> frozenset[Slot]:
         return self.rewritten | self.appended
 
     @property
@@ -81,26 +80,26 @@ class Conflict:
 
     name: str
     """Of the first that is in our way."""
-    stale: frozenset[Group] = frozenset()
+    stale: frozenset[Slot] = frozenset()
     """Groups that must be written again, and with them all is well; none if all must be written again."""
 
 
-def footprint_of(metadata: CommitMetadata, bucket_of: BucketOf) -> Footprint:
+def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
     """Say what a commit touched. A compaction touches nothing: it changes no row, and leaves room for logs."""
     schema = avro_to_arrow(metadata.schema, path="a commit") if metadata.schema else None
     if metadata.is_compaction:
         return Footprint(schema=schema)
 
-    def group_of(partition: str, file_id: str) -> Group:
-        return partition, bucket_of(partition, file_id) or file_id
+    def place_of(partition: str, file_id: str) -> Slot:
+        return partition, slot_of(partition, file_id) or file_id
 
     rewritten = {
-        group_of(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids
+        place_of(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids
     }
-    appended: set[Group] = set()
-    log_ids: dict[FileGroupId, Group] = {}
+    appended: set[Slot] = set()
+    log_ids: dict[FileGroupId, Slot] = {}
     for stat in metadata.write_stats:
-        group = group_of(stat.partition, stat.file_id)
+        group = place_of(stat.partition, stat.file_id)
         if stat.log_files:
             appended.add(group)
             log_ids[stat.partition, stat.file_id] = group
@@ -138,9 +137,9 @@ def find_conflict(ours: Footprint, others: Iterable[Other], *, logs_commute: boo
     return whole or Conflict(found[0].name, frozenset().union(*(conflict.stale for conflict in found)))
 
 
-def _stale(ours: Footprint, other: Other, *, logs_commute: bool) -> frozenset[Group] | None:
+def _stale(ours: Footprint, other: Other, *, logs_commute: bool) -> frozenset[Slot] | None:
     """Return the groups of ours that `other` makes stale, none for all of them; None if it is not in our way."""
-    everything: frozenset[Group] = frozenset()
+    everything: frozenset[Slot] = frozenset()
     theirs = other.footprint
     if ours.is_whole_table or theirs.is_whole_table:
         return everything

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.clock_skew import check_clock
 from bucketlake.commit.completion import Said, complete, taken_for_dead, tidy
-from bucketlake.commit.conflicts import Conflict, Group, Other, find_conflict, footprint_of
+from bucketlake.commit.conflicts import Conflict, Other, Slot, find_conflict, footprint_of
 from bucketlake.commit.heartbeat import (
     Heartbeat,
     is_alive,
@@ -187,11 +187,11 @@ def rebase(
     transaction: Transaction,
     metadata: CommitMetadata,
     index_of: Callable[[TableState], Index] = resolve_index,
-) -> tuple[Transaction, TableState, frozenset[Group]] | None:
+) -> tuple[Transaction, TableState, frozenset[Slot]] | None:
     """Take in what others have completed since a write began, after it was refused for that.
 
-    Returns the write as it builds on that, the table, and the file groups, by partition and bucket, that must be
-    written again before it can be completed; None if all of it must be run again.
+    Returns the write as it builds on that, the table, and the slots of the file groups that must be written again
+    before it can be completed; None if all of it must be run again.
     """
     state = load_state(transaction.store)
     check_writable(state)
@@ -434,12 +434,12 @@ def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Time
     unseen = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
     if not unseen:
         return None
-    bucket_of = transaction.index.prefix_of_file
-    ours = footprint_of(metadata, bucket_of)
+    slot_of = transaction.index.slot_of_file
+    ours = footprint_of(metadata, slot_of)
     others = (
         Other(
             f"{i.action} of {i.requested}",
-            footprint_of(body, bucket_of),
+            footprint_of(body, slot_of),
             is_earlier=i.requested < transaction.instant,
         )
         for i in unseen

@@ -16,7 +16,16 @@ from bucketlake.index.hashing import (
     ring_hash_of,
 )
 from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
-from bucketlake.index.index import BUCKETS_DEFAULT, Index, NoIndex, Pieces, verify
+from bucketlake.index.index import (
+    BUCKETS_DEFAULT,
+    Index,
+    NoIndex,
+    Pieces,
+    Place,
+    PlacedIndex,
+    RescalableIndex,
+    ResizableIndex,
+)
 from bucketlake.index.partition import (
     INITIAL_INSTANT,
     NO_RULES,
@@ -64,6 +73,10 @@ __all__ = [
     "Node",
     "PartitionBuckets",
     "Pieces",
+    "Place",
+    "PlacedIndex",
+    "RescalableIndex",
+    "ResizableIndex",
     "Ring",
     "RingIndex",
     "Rule",
@@ -102,6 +115,5 @@ __all__ = [
     "ring_hashes_of",
     "says_the_same",
     "split",
-    "verify",
     "write_config",
 ]

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from bucketlake.index.hashing import bucket_of
 from bucketlake.index.hashing_arrow import buckets_of
-from bucketlake.index.index import Pieces
+from bucketlake.index.index import Pieces, Place
 
+_ALL_HASHES = 1 << 31
 _BUCKET_FILE_ID = re.compile(r"([0-9]{8})-")
 
 
@@ -42,6 +43,12 @@ def occurring(places: npt.NDArray[Any], count: int) -> tuple[list[int], npt.NDAr
     numbers = np.zeros(count, np.int32)
     numbers[found] = np.arange(len(found), dtype=np.int32)
     return found.tolist(), numbers[places]
+
+
+def bucket_place(pieces: Pieces, count: int) -> Place:
+    """Say where a key lives, of `count` buckets."""
+    hashed = bucket_of(pieces, _ALL_HASHES)
+    return Place(slot=bucket_prefix(hashed % count), hash=hashed, bucket=hashed % count)
 
 
 def is_bucket_file_id(file_id: str) -> bool:

@@ -1,4 +1,9 @@
-"""Where may a key live? One protocol; an engine's file has the class that answers it.
+"""Where does a key live? The protocol that every engine answers; an engine's file has the class that does.
+
+There are two kinds. A *placed* index works out where a key lives (`locate`). A *recorded* one has written it down, and
+looks it up (`index/recorded.py`). A file group is known by its partition and file id. What a file id begins with, or
+which number a bucket has, is an engine's own business: to everybody else a *slot* is the text of a place that one file
+group at a time can take.
 
 An index is asked for pruning, so it must never leave out a file group that holds the key. Whenever what it
 finds is not what it expects (a file id without a bucket number, a bucket beyond the count, a file group that
@@ -8,11 +13,18 @@ the ring does not know) it gives all file groups back: slow is allowed, a lost r
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from bucketlake.layout.names import new_file_id
+
+if TYPE_CHECKING:
+    from bucketlake.index.consistent import HashingMetadata
+    from bucketlake.index.ring import Ring
+    from bucketlake.index.rules import CountRules
 
 Pieces = tuple[str | None, ...]
 
@@ -20,74 +32,199 @@ BUCKETS_DEFAULT = 4
 """Of a partition, where nobody says."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a key lives and why, for people."""
+
+    slot: str | None = None
+    hash: int | None = None
+    bucket: int | None = None
+    rule: str | None = None
+    """Which rule gives the partition its number of buckets."""
+    rules_version: str | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
+    """What else an engine has to say, by a word of its own."""
+
+
 class Index(Protocol):
-    """What a bucket index answers. An implementation is a value: picklable, the same answer every time."""
+    """What every index answers. An implementation is a value: picklable, the same answer every time.
+
+    What has a body here is what most engines say.
+    """
+
+    __slots__ = ()
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
-        """The record-key fields that decide where a key lives."""
+        """The record-key fields that decide where a key lives; none if no hash does."""
 
     @property
     def version(self) -> str:
         """The instant of the version of the layout that it goes by; empty if the engine has none for a whole table."""
+        return ""
 
-    def bucket_count(self, partition: str) -> int | None:
-        """Return how many file groups a partition can have, None if that is not known."""
+    @property
+    def is_known(self) -> bool:
+        """Whether it tells where keys live; a table whose index does not is read, and not written."""
+        return True
 
-    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
-        """Return how the file id of these pieces' file group begins, None if that is not known."""
+    @property
+    def placed(self) -> PlacedIndex | None:
+        """Itself, if it works out where a key lives."""
+        return None
 
-    def locate(self, partition: str, record_keys: Any) -> Any:
-        """Return `prefix_of` for a column of record keys, as a `pa.DictionaryArray` of text.
+    @property
+    def rescalable(self) -> RescalableIndex | None:
+        """Itself, if rules can give partitions other numbers of buckets."""
+        return None
 
-        Null where it is not known, and for a null key.
-        """
+    @property
+    def resizable(self) -> ResizableIndex | None:
+        """Itself, if buckets can be split and merged."""
+        return None
 
-    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
-        """Return the `prefix_of` every key in this file group, None if no key can live there."""
+    def bucket_count(self, partition: str) -> int | None:  # noqa: ARG002 # for those who know
+        """Return how many file groups a partition can have, None if that is not known, or not limited."""
+        return None
+
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:
+        """Return the slot of a file group, None if it is none of this index. Two of one slot are one too many."""
 
     def file_groups(
-        self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
+        self,
+        partition: str,  # noqa: ARG002 # for those who know
+        file_ids: Collection[str],
+        pieces: Collection[Pieces],  # noqa: ARG002
     ) -> frozenset[str]:
         """Return those of `file_ids`, the partition's visible file groups, that may hold any of `pieces`.
 
         All of them whenever in doubt.
         """
+        return frozenset(file_ids)
 
-    def foresee(self, partitions: Iterable[str]) -> None:
+    def foresee(self, partitions: Iterable[str]) -> None:  # noqa: ARG002 # for those who are slow
         """Work out at once what is asked of these partitions next: one by one may be slow."""
+        return
 
-    def replacing(self, instant: str) -> Index:
+    def replacing(self, instant: str) -> Index:  # noqa: ARG002 # for those whose ids come back
         """Return the index that holds once `instant` has replaced all file groups of the partitions it writes to."""
+        return self
 
-    def layout_files(self, partition: str) -> Mapping[str, bytes]:
+    def layout_files(self, partition: str) -> Mapping[str, bytes]:  # noqa: ARG002 # for those who keep some
         """Return what must be on disk, path -> bytes, before a write to this partition is committed.
 
         Derived by every writer alike: it does not matter who puts it there.
         """
+        return {}
+
+    def stray(self, partition: str, file_id: str, record_keys: Any) -> str | None:
+        """Return the first of a file group's record keys that does not belong there, None if they all do.
+
+        A key whose place the index doesn't know is no offence.
+        """
+
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:
+        """Say where a key lives and why; `pieces` are those of it that `hash_fields` name."""
+
+    def expected_groups(self, partition: str) -> str:  # noqa: ARG002 # for those who know more
+        """Say which file groups a partition can have, for who found another."""
+        return f"file groups of {self}"
 
 
-class Unwritten:
-    """What an index says that keeps nothing on disk, and whose ids never come back."""
+@runtime_checkable
+class PlacedIndex(Index, Protocol):
+    """An index that works out where a key lives."""
 
     __slots__ = ()
 
     @property
-    def version(self) -> str:
-        return ""
-
-    def foresee(self, partitions: Iterable[str]) -> None:
-        pass
-
-    def replacing(self, instant: str) -> Self:  # noqa: ARG002 # the protocol's
+    def placed(self) -> Self:
         return self
 
-    def layout_files(self, partition: str) -> Mapping[str, bytes]:  # noqa: ARG002 # the protocol's
-        return {}
+    def slot_of(self, partition: str, pieces: Pieces) -> str | None:
+        """Return the slot of the key with these pieces, None if that is not known."""
+
+    def locate(self, partition: str, record_keys: Any) -> Any:
+        """Return `slot_of` for a column of record keys, as a `pa.DictionaryArray` of text.
+
+        Null where it is not known, and for a null key.
+        """
+
+    def new_file_id(self, partition: str, slot: str, *, instant: str) -> str:
+        """Return the id of the file group that `instant` opens in a slot: the same for everybody who asks."""
+        return new_file_id(slot, partition=partition, instant=instant)
+
+    def number_of(self, slot: str) -> int:
+        """Return a number by which slots are spread over tasks: those of a partition should have different ones."""
+        return int(slot[:8], 16)
+
+    def stray(self, partition: str, file_id: str, record_keys: Any) -> str | None:
+        """
+        >>> from bucketlake.index.simple import SimpleIndex
+        >>> file_id = "00000000-159a-4953-a3c4-b777b847ae7f-0"
+        >>> SimpleIndex(4, ("id",)).stray("", file_id, pa.array(["1", "2"]))
+        '2'
+        """
+        located = self.locate(partition, record_keys)
+        own = self.slot_of_file(partition, file_id)
+        fits = [slot == own for slot in located.dictionary.to_pylist()]
+        if all(fits):
+            return None
+        offender = pc.index(pa.array(fits, pa.bool_()).take(located.indices), False).as_py()
+        return None if offender < 0 else str(record_keys[offender].as_py())
+
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        return Place(slot=self.slot_of(partition, pieces))
+
+
+class RescalableIndex(PlacedIndex, Protocol):
+    """An index whose partitions get other numbers of buckets by rules."""
+
+    __slots__ = ()
+
+    @property
+    def rescalable(self) -> Self:
+        return self
+
+    def number_of(self, slot: str) -> int:
+        return int(slot)
+
+    def slot_at(self, number: int) -> str:
+        """Return the slot of a bucket's number."""
+        return f"{number:08d}"
+
+    @property
+    def rules(self) -> CountRules | None:
+        """The rules that it has, None if all partitions have one count."""
+
+    def with_rules(self, rules: CountRules, version: str = "") -> RescalableIndex:
+        """Return the index that goes by these rules, as the version of an instant says them."""
+
+
+class ResizableIndex(PlacedIndex, Protocol):
+    """An index whose buckets are split and merged."""
+
+    __slots__ = ()
+
+    @property
+    def resizable(self) -> Self:
+        return self
+
+    @property
+    def rings(self) -> Mapping[str, HashingMetadata]:
+        """The rings that are stored, by partition."""
+
+    def ring(self, partition: str) -> Ring | None: ...
+
+    def metadata(self, partition: str) -> HashingMetadata | None:
+        """Return the version of a partition's ring that this index goes by, None if it has none."""
+
+    def with_rings(self, rings: Mapping[str, HashingMetadata]) -> ResizableIndex:
+        """Return the index that goes by these rings, and knows no others."""
 
 
 @dataclass(frozen=True, slots=True)
-class NoIndex(Unwritten):
+class NoIndex(Index):
     """Nothing tells where a key lives."""
 
     hash_fields: tuple[str, ...] = ()
@@ -97,49 +234,20 @@ class NoIndex(Unwritten):
     def __str__(self) -> str:
         return f"none: {self.reason}"
 
-    def bucket_count(self, partition: str) -> int | None:  # noqa: ARG002 # the protocol's
+    @property
+    def is_known(self) -> bool:
+        return False
+
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
         return None
 
-    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:  # noqa: ARG002 # the protocol's
+    def stray(self, partition: str, file_id: str, record_keys: Any) -> str | None:  # noqa: ARG002 # the protocol's
         return None
 
-    def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
-        return nowhere(record_keys)
-
-    def prefix_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
-        return None
-
-    def file_groups(
-        self,
-        partition: str,  # noqa: ARG002 # the protocol's
-        file_ids: Collection[str],
-        pieces: Collection[Pieces],  # noqa: ARG002
-    ) -> frozenset[str]:
-        return frozenset(file_ids)
-
-
-def verify(index: Index, partition: str, file_id: str, record_keys: Any) -> str | None:
-    """Return the first of a file group's record keys that does not belong there, None if they all do.
-
-    For bucket counts that a caller gave: Hudi stores none, and a wrong one would prune away rows. A key whose
-    place the index doesn't know is no offence.
-
-    >>> from bucketlake.index.simple import SimpleIndex
-    >>> verify(SimpleIndex(4, ("id",)), "", "00000000-159a-4953-a3c4-b777b847ae7f-0", pa.array(["1", "2"]))
-    '2'
-    """
-    located = index.locate(partition, record_keys)
-    fits = [_begins(file_id, prefix) for prefix in located.dictionary.to_pylist()]
-    if all(fits):
-        return None
-    offender = pc.index(pa.array(fits, pa.bool_()).take(located.indices), False).as_py()
-    return None if offender < 0 else str(record_keys[offender].as_py())
-
-
-def _begins(file_id: str, prefix: str) -> bool:
-    """Tell whether a file id has this prefix: bulk inserts leave the closing `-0` away, others have it."""
-    return file_id == prefix or file_id.startswith(prefix + "-")
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        return Place()
 
 
 def nowhere(record_keys: Any) -> Any:
+    """Return what `locate` says of keys of which nothing is known."""
     return pa.DictionaryArray.from_arrays(pa.nulls(len(record_keys), pa.int32()), pa.array([], pa.string()))

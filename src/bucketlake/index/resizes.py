@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import ConcurrentWriteError
 from bucketlake.index.consistent import decode_children
-from bucketlake.index.index import Index
+from bucketlake.index.index import Index, PlacedIndex
 from bucketlake.index.keeper import Join
 from bucketlake.index.rings import after_resize
 from bucketlake.layout import FileGroupId, TimelineView, list_files
@@ -52,8 +52,6 @@ VIRTUAL_LOGS = "bucketlake.resize.virtual"
 reference to them into the old one."""
 
 _VERSION_MAX = (1 << 31) - 1
-_Group = tuple[str, str]
-"""Partition and prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Offspring:
 
     instant: str
     """Of the resize."""
-    index: Index
+    index: PlacedIndex
     """Says which of the new file groups a key belongs to."""
     number: int
     """Of the bucket among those of the resize: two that become one must not write the same file."""
@@ -86,10 +84,11 @@ def pending_resizes(store: Store, timeline: Timeline) -> dict[str, RequestedRepl
     return found
 
 
-def offspring_of(state: TableState, index: Index, *, instant: str) -> dict[_Group, Offspring]:
-    """Find what becomes of every bucket, by partition and prefix, that is being resized, for a write of `instant`."""
-    found: dict[_Group, Offspring] = {}
-    if state.properties.table_type is TableType.COPY_ON_WRITE:
+def offspring_of(state: TableState, index: Index, *, instant: str) -> dict[FileGroupId, Offspring]:
+    """Find what becomes of every file group that is being resized, for a write of `instant`."""
+    found: dict[FileGroupId, Offspring] = {}
+    rings = index.resizable
+    if rings is None or state.properties.table_type is TableType.COPY_ON_WRITE:
         return found
     for resize, plan in pending_resizes(state.store, state.timeline).items():
         if elapsed_ms(resize, instant) > _VERSION_MAX:
@@ -98,17 +97,15 @@ def offspring_of(state: TableState, index: Index, *, instant: str) -> dict[_Grou
                 f"can be written beside it. Complete it or take it back: `bucketlake buckets resize`."
             )
         number = 0
-        afterwards: dict[str, Index] = {}
+        afterwards: dict[str, PlacedIndex] = {}
         children: dict[str, list[str]] = {}
         for group in plan.groups:
             children.setdefault(group.extra[RESIZED_PARTITION], []).append(group.extra[RESIZED_NODES])
         for partition, texts in children.items():
-            afterwards[partition] = after_resize(index, partition, texts, path=f"the resize of {resize}")
+            afterwards[partition] = after_resize(rings, partition, texts, path=f"the resize of {resize}")
         for group in plan.groups:
             for part in group.slices:
-                prefix = index.prefix_of_file(part.partition, part.file_id)
-                if prefix is not None:
-                    found[part.partition, prefix] = Offspring(resize, afterwards[part.partition], number)
+                found[part.partition, part.file_id] = Offspring(resize, afterwards[part.partition], number)
                 number += 1
     return found
 

@@ -13,7 +13,7 @@ from bucketlake.index.bucket_numbers import occurring
 from bucketlake.index.consistent import HashingMetadata, StoredRings, decode_children
 from bucketlake.index.hashing import ring_hash_of
 from bucketlake.index.hashing_arrow import ring_hashes_of
-from bucketlake.index.index import BUCKETS_DEFAULT, Index, Pieces, nowhere
+from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, ResizableIndex, nowhere
 from bucketlake.index.ring import Ring
 from bucketlake.layout.names import hashing_metadata_path
 
@@ -58,7 +58,7 @@ _last_hashed = _LastHashed()
 
 
 @dataclass(frozen=True, slots=True)
-class RingIndex:
+class RingIndex(ResizableIndex):
     """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
 
     rings: Mapping[str, HashingMetadata]
@@ -71,10 +71,6 @@ class RingIndex:
 
     def __str__(self) -> str:
         return f"consistent hashing: a ring per partition, hashed from {', '.join(self.hash_fields)}"
-
-    @property
-    def version(self) -> str:
-        return ""  # every partition has its own
 
     def metadata(self, partition: str) -> HashingMetadata | None:
         """Return the version of a partition's ring that this index goes by, None if it has none."""
@@ -101,7 +97,7 @@ class RingIndex:
         ring = self.ring(partition)
         return None if ring is None else len(ring.prefixes)
 
-    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+    def slot_of(self, partition: str, pieces: Pieces) -> str | None:
         ring = self.ring(partition)
         return None if ring is None else ring.node_of(ring_hash_of(pieces)).file_id_prefix
 
@@ -116,7 +112,7 @@ class RingIndex:
             pa.array(numbers, mask=hashes < 0), pa.array(prefixes, pa.string())
         )
 
-    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:
         ring = self.ring(partition)
         return None if ring is None else _prefix_among(file_id, frozenset(ring.prefixes))
 
@@ -133,8 +129,11 @@ class RingIndex:
         wanted = {ring.node_of(ring_hash_of(piece)).file_id_prefix for piece in pieces}
         return frozenset(file_id for file_id in every if owner[file_id] in wanted)
 
-    def foresee(self, partitions: Iterable[str]) -> None:
-        pass
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        return Place(slot=self.slot_of(partition, pieces), hash=ring_hash_of(pieces))
+
+    def with_rings(self, rings: Mapping[str, HashingMetadata]) -> RingIndex:
+        return RingIndex(rings, self.hash_fields)
 
     def replacing(self, instant: str) -> RingIndex:
         return RingIndex(self.rings, self.hash_fields, self.initial_count, instant)
@@ -147,17 +146,18 @@ class RingIndex:
         return {hashing_metadata_path(partition, found.instant): found.render()}
 
 
-def after_resize(index: Index, partition: str, children: Iterable[str], *, path: str) -> Index:
+def after_resize(
+    index: ResizableIndex, partition: str, children: Iterable[str], *, path: str
+) -> ResizableIndex:
     """Return the index of one partition once a resize is completed; `children` as its plan has them.
 
     `path` says where the plan is, for the error if it makes no sense.
     """
-    assert isinstance(index, RingIndex), "only rings are resized"
     before = index.metadata(partition)
     assert before is not None, f"{partition}: no ring to resize"
     nodes = [node for text in children for node in decode_children(text, path=path)]
     after = before.resized(nodes, instant=before.instant)
-    return RingIndex({partition: after}, index.hash_fields)
+    return index.with_rings({partition: after})
 
 
 def _prefix_among(file_id: str, prefixes: frozenset[str]) -> str | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bucketlake.index.bucket_numbers import bucket_groups, bucket_of_file, bucket_prefix, locate_buckets
+from bucketlake.index.bucket_numbers import (
+    bucket_groups,
+    bucket_of_file,
+    bucket_place,
+    bucket_prefix,
+    locate_buckets,
+)
 from bucketlake.index.hashing import bucket_of
-from bucketlake.index.index import BUCKETS_DEFAULT, Pieces
+from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, RescalableIndex
 from bucketlake.index.rules import RULE_TYPE, CountRules
 
 
@@ -34,7 +40,7 @@ class PartitionBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class RuledIndex:
+class RuledIndex(RescalableIndex):
     """Every partition has its own count, by rules on its path."""
 
     rules: CountRules
@@ -48,13 +54,13 @@ class RuledIndex:
     def bucket_count(self, partition: str) -> int | None:
         return self.rules.count_of(partition)
 
-    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:
+    def slot_of(self, partition: str, pieces: Pieces) -> str | None:
         return bucket_prefix(bucket_of(pieces, self.rules.count_of(partition)))
 
     def locate(self, partition: str, record_keys: Any) -> Any:
         return locate_buckets(record_keys, self.hash_fields, self.rules.count_of(partition))
 
-    def prefix_of_file(self, partition: str, file_id: str) -> str | None:
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:
         return bucket_of_file(file_id, self.rules.count_of(partition))
 
     def file_groups(
@@ -65,8 +71,15 @@ class RuledIndex:
     def foresee(self, partitions: Iterable[str]) -> None:
         self.rules.counts_of(list(partitions))
 
-    def replacing(self, instant: str) -> RuledIndex:  # noqa: ARG002 # the protocol's
-        return self
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        place = bucket_place(pieces, self.rules.count_of(partition))
+        return replace(place, rule=self.rules.explain(partition).reason, rules_version=self.version)
 
-    def layout_files(self, partition: str) -> Mapping[str, bytes]:  # noqa: ARG002 # the protocol's
-        return {}
+    def expected_groups(self, partition: str) -> str:
+        return (
+            f"file groups of buckets below {self.rules.count_of(partition)} ({self.rules.explain(partition).reason}; "
+            f"the rules of {self.version or 'the caller'})"
+        )
+
+    def with_rules(self, rules: CountRules, version: str = "") -> RuledIndex:
+        return RuledIndex(rules, self.hash_fields, version)

@@ -6,9 +6,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from bucketlake.index.bucket_numbers import bucket_groups, bucket_of_file, bucket_prefix, locate_buckets
+from bucketlake.index.bucket_numbers import (
+    bucket_groups,
+    bucket_of_file,
+    bucket_place,
+    bucket_prefix,
+    locate_buckets,
+)
 from bucketlake.index.hashing import bucket_of
-from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Unwritten
+from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, RescalableIndex
+from bucketlake.index.ruled import RuledIndex
+from bucketlake.index.rules import CountRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,7 @@ class SimpleBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class SimpleIndex(Unwritten):
+class SimpleIndex(RescalableIndex):
     """Every partition has `count` buckets; a bucket is a file group whose id begins with its eight digits."""
 
     count: int
@@ -44,13 +52,13 @@ class SimpleIndex(Unwritten):
     def bucket_count(self, partition: str) -> int | None:  # noqa: ARG002 # the protocol's
         return self.count
 
-    def prefix_of(self, partition: str, pieces: Pieces) -> str | None:  # noqa: ARG002 # the protocol's
+    def slot_of(self, partition: str, pieces: Pieces) -> str | None:  # noqa: ARG002 # the protocol's
         return bucket_prefix(bucket_of(pieces, self.count))
 
     def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
         return locate_buckets(record_keys, self.hash_fields, self.count)
 
-    def prefix_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
         return bucket_of_file(file_id, self.count)
 
     def file_groups(
@@ -60,3 +68,13 @@ class SimpleIndex(Unwritten):
         pieces: Collection[Pieces],
     ) -> frozenset[str]:
         return bucket_groups(self.count, file_ids, pieces)
+
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        return bucket_place(pieces, self.count)
+
+    @property
+    def rules(self) -> CountRules | None:
+        return None
+
+    def with_rules(self, rules: CountRules, version: str = "") -> RuledIndex:
+        return RuledIndex(rules, self.hash_fields, version)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bucketlake.basefile import read_base_file
 from bucketlake.errors import ConfigError
-from bucketlake.index import Index, verify
+from bucketlake.index import Index
 from bucketlake.layout import FileSlice
 from bucketlake.read.plan import ReadPlan
 from bucketlake.read.task import ReadContext, read_slice
@@ -69,7 +69,7 @@ def _check_slices(slices: list[FileSlice], context: ReadContext, index: Index, *
 
 
 def _check_keys(keys: pa.Array | pa.ChunkedArray, file_slice: FileSlice, index: Index) -> None:
-    stray = verify(index, file_slice.partition, file_slice.file_id, keys)
+    stray = index.stray(file_slice.partition, file_slice.file_id, keys)
     if stray is not None:
         raise ConfigError(
             f"the table was opened with {index}, and the record key {stray!r} of partition "

@@ -36,7 +36,7 @@ from bucketlake.commit.recovery import recover
 from bucketlake.commit.rollback import RolledBack, roll_back_run
 from bucketlake.commit.writable import check_writable
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
-from bucketlake.index import RingIndex
+from bucketlake.index import PlacedIndex
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import path_in_partition, split_path
@@ -409,8 +409,8 @@ def _checked_state(store: Store) -> TableState:
 def _check(state: TableState) -> None:
     """Refuse a table that cannot be clustered."""
     check_writable(state)
-    index, store = writing_index(state), state.store
-    if isinstance(index, RingIndex):
+    index, store = _placed(state), state.store
+    if index.resizable is not None:
         raise ConfigError(
             f"{store.uri} has {index}: the ids of its file groups are those of the ring, and a clustering that only "
             f"sorts would use them again. `bucketlake buckets resize` writes buckets anew, under new ids."
@@ -420,6 +420,16 @@ def _check(state: TableState) -> None:
             f"{store.uri} is non-blocking: the ids of its file groups are fixed, and a clustering gives them new ones. "
             f"Compact it instead."
         )
+
+
+def _placed(state: TableState) -> PlacedIndex:
+    index = writing_index(state)
+    if index.placed is None:
+        raise ConfigError(
+            f"{state.store.uri} has {index}, which records where keys live: a clustering would have to record every "
+            f"key again, and cannot yet. Compact it instead."
+        )
+    return index.placed
 
 
 def pending_clustering(state: TableState, instant: str) -> Instant | None:
@@ -529,7 +539,7 @@ def _work(state: TableState, pending: Instant, plan: RequestedReplace) -> list[R
             ),
             whole=whole.intersection(path for part in work.slices for path in log_paths(part)),
         )
-        for work in keep_buckets(slices, writing_index(state))
+        for work in keep_buckets(slices, _placed(state))
     ]
 
 

@@ -30,7 +30,7 @@ from bucketlake.commit.heartbeat import is_alive, list_heartbeats
 from bucketlake.commit.operation import PLANNED
 from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
-from bucketlake.index import Index, NoIndex, RuledIndex, resolve_index, verify
+from bucketlake.index import Index, NoIndex, resolve_index
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.index.recorded_counts import load_counts
 from bucketlake.keygen import KeyGenerator
@@ -396,29 +396,28 @@ def _check_visible(seen: _Seen, told: Mapping[str, WriteStat]) -> list[Finding]:
 
 
 def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
-    if isinstance(index, NoIndex):
-        return []
-    found = []
+    found: list[Finding] = []
+    if not index.is_known:
+        return found
     owners: dict[tuple[str, str], str] = {}
     index.foresee(sorted({part.partition for part in seen.slices}))
     for part in seen.slices:
-        prefix = index.prefix_of_file(part.partition, part.file_id)
-        if prefix is None:
-            text = f"file group {part.file_id} is none of {index}"
-            if isinstance(index, RuledIndex):
-                text += f"; {index.rules.explain(part.partition)}. To mend it, overwrite the partition with its rows"
+        slot = index.slot_of_file(part.partition, part.file_id)
+        if slot is None:
+            text = f"file group {part.file_id} is none of the {index.expected_groups(part.partition)}"
+            text += ". To mend it, overwrite the partition with its rows"
             found.append(Finding(Kind.STRAY_GROUP, part.partition, text))
             continue
-        other = owners.setdefault((part.partition, prefix), part.file_id)
+        other = owners.setdefault((part.partition, slot), part.file_id)
         if other != part.file_id:
-            text = f"bucket {prefix} has {other} and {part.file_id}"
+            text = f"bucket {slot} has {other} and {part.file_id}"
             found.append(Finding(Kind.SHARED_BUCKET, part.partition, text))
     return found
 
 
 def _check_recorded(state: TableState, index: Index) -> list[Finding]:
     """Compare the counts that partitions were given with those that the rules say."""
-    if not isinstance(index, RuledIndex):
+    if index.rescalable is None or index.rescalable.rules is None:
         return []
     try:
         recorded = load_counts(state.store, state.timeline)
@@ -551,7 +550,7 @@ def check_group(check: GroupCheck) -> GroupFound:
             rows = pa.Table.from_batches(read_slice(check.slice, check.context), check.context.schema)
             keys = rows.column(RECORD_KEY_COLUMN)
             findings += _check_rows(check, rows)
-            hashes = key_hashes(keys) if isinstance(check.index, NoIndex) else None
+            hashes = None if check.index.is_known else key_hashes(keys)
         except Exception as error:
             findings.append(_unreadable(path_in_partition(check.partition, check.file_id), error))
     return GroupFound(
@@ -572,7 +571,7 @@ def _check_rows(check: GroupCheck, rows: pa.Table) -> list[Finding]:
     if len(twice):
         text = f"{len(twice):,} keys, such as {twice[0].as_py()!r}"
         found.append(Finding(Kind.DUPLICATE_KEY, place, text))
-    stray = verify(check.index, check.partition, check.file_id, keys.combine_chunks())
+    stray = check.index.stray(check.partition, check.file_id, keys.combine_chunks())
     if stray is not None:
         found.append(Finding(Kind.MISPLACED_KEY, place, f"{stray!r}, by {check.index}"))
     elsewhere = pc.index(pc.equal(rows.column(PARTITION_PATH_COLUMN), check.partition), False).as_py()

@@ -28,13 +28,12 @@ import pyarrow.compute as pc
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.errors import CommitConflictError, CorruptTableError, ProofError
-from bucketlake.index import Index
+from bucketlake.index import PlacedIndex
 from bucketlake.layout import FileSlice, TimelineView, parse_data_file
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (
     WRITE_TOKEN,
     BaseFileName,
-    new_file_id,
     path_in_partition,
     render_base_file_name,
     split_path,
@@ -63,27 +62,27 @@ class Regroup:
     partition: str
     slices: tuple[ClusteringSlice, ...]
     """What gives way."""
-    prefixes: tuple[str, ...]
-    """How the ids of the new file groups begin: one for each."""
-    index: Index
+    slots: tuple[str, ...]
+    """Of the new file groups."""
+    index: PlacedIndex
     """Says by its key which of them a row goes to."""
 
 
-def keep_buckets(slices: Iterable[ClusteringSlice], index: Index) -> tuple[Regroup, ...]:
+def keep_buckets(slices: Iterable[ClusteringSlice], index: PlacedIndex) -> tuple[Regroup, ...]:
     """Give every file group a new one of the same bucket."""
     owners: dict[tuple[str, str], Regroup] = {}
     for part in slices:
-        prefix = index.prefix_of_file(part.partition, part.file_id)
-        if prefix is None or (part.partition, prefix) in owners:
+        slot = index.slot_of_file(part.partition, part.file_id)
+        if slot is None or (part.partition, slot) in owners:
             raise CorruptTableError(
                 path=part.partition or ".",
                 found=f"the file group {part.file_id}, "
-                + ("which is no bucket" if prefix is None else f"a second one of bucket {prefix}"),
+                + ("which is no bucket" if slot is None else f"a second one of bucket {slot}"),
                 expected=f"one file group per bucket, of {index}",
                 remedy="`bucketlake fsck` tells what is in it. Cluster other partitions meanwhile.",
             )
-        owners[part.partition, prefix] = Regroup(
-            partition=part.partition, slices=(part,), prefixes=(prefix,), index=index
+        owners[part.partition, slot] = Regroup(
+            partition=part.partition, slices=(part,), slots=(slot,), index=index
         )
     return tuple(owners.values())
 
@@ -116,17 +115,17 @@ class RegroupTask:
     """Whether somebody was at it before. Then a group without rows gets a file too: a late task of the first attempt
     could still put one there."""
 
-    def file_id(self, prefix: str) -> str:
-        return new_file_id(prefix, partition=self.work.partition, instant=self.instant)
+    def file_id(self, slot: str) -> str:
+        return self.work.index.new_file_id(self.work.partition, slot, instant=self.instant)
 
-    def path(self, prefix: str) -> str:
+    def path(self, slot: str) -> str:
         """Where the base file of a new group goes."""
-        name = render_base_file_name(BaseFileName(self.file_id(prefix), WRITE_TOKEN, self.instant))
+        name = render_base_file_name(BaseFileName(self.file_id(slot), WRITE_TOKEN, self.instant))
         return path_in_partition(self.work.partition, name)
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(self.path(prefix) for prefix in self.work.prefixes)
+        return tuple(self.path(slot) for slot in self.work.slots)
 
     @property
     def origin(self) -> str:
@@ -135,7 +134,7 @@ class RegroupTask:
             [base_path(part), *log_paths(part)]
             for part in sorted(self.work.slices, key=lambda part: part.file_id)
         ]
-        text = json.dumps([self.work.partition, self.work.prefixes, parts])
+        text = json.dumps([self.work.partition, self.work.slots, parts])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -159,10 +158,10 @@ def regroup(task: RegroupTask) -> Regrouped:
     kept = _kept(task) if task.is_repeat else None
     if kept is not None:
         return kept
-    prefixes = task.work.prefixes
+    slots = task.work.slots
     stats: list[WriteStat] = []
     read, written, first = NO_ROWS, NO_ROWS, 0
-    while first < len(prefixes):
+    while first < len(slots):
         held = _hold(task, first)
         read = held.read if first == 0 else read
         for stat, facts in _write_held(task, held, first, read):
@@ -186,7 +185,7 @@ def _write_held(
     for number in range(first, held.end):
         count = int((held.owners == number).sum())
         if count or task.is_repeat:
-            yield _write(task, task.work.prefixes[number], held.rows, order.slice(start, count), read)
+            yield _write(task, task.work.slots[number], held.rows, order.slice(start, count), read)
         start += count
 
 
@@ -208,7 +207,7 @@ def _kept(task: RegroupTask) -> Regrouped | None:
     """
     found: dict[str, FileFacts] = {}
     total: FileFacts | None = None
-    for prefix, path in zip(task.work.prefixes, task.paths, strict=True):
+    for slot, path in zip(task.work.slots, task.paths, strict=True):
         try:
             footer = read_footer(task.store, path).metadata
         except FileNotFoundError:
@@ -216,7 +215,7 @@ def _kept(task: RegroupTask) -> Regrouped | None:
         origin = json.loads(footer.get(ORIGIN_KEY, "{}"))
         if origin.get("from") != task.origin:
             return None
-        found[prefix] = FileFacts.of_footer(footer, path=path)
+        found[slot] = FileFacts.of_footer(footer, path=path)
         total = FileFacts(
             rows=origin["rows"], key_hash_sum=origin["key_hash_sum"], min_key=None, max_key=None
         )
@@ -224,13 +223,13 @@ def _kept(task: RegroupTask) -> Regrouped | None:
     if total is None or (written.rows, written.key_hash_sum) != (total.rows, total.key_hash_sum):
         return None
     stats = []
-    for prefix in task.work.prefixes:
-        if prefix in found:
-            size_bytes = task.store.stat(task.path(prefix)).size_bytes
-            stats.append(_stat(task, prefix, found[prefix], size_bytes))
+    for slot in task.work.slots:
+        if slot in found:
+            size_bytes = task.store.stat(task.path(slot)).size_bytes
+            stats.append(_stat(task, slot, found[slot], size_bytes))
         else:
             nothing = pa.array([], pa.uint64())
-            stats.append(_write(task, prefix, task.schema.empty_table(), nothing, total)[0])
+            stats.append(_write(task, slot, task.schema.empty_table(), nothing, total)[0])
     return _regrouped(task, stats, written)
 
 
@@ -249,7 +248,7 @@ class _Held:
 
 def _hold(task: RegroupTask, first: int) -> _Held:
     """Read the rows of the new groups from `first` on, as many groups as the budget allows."""
-    end, size, read = len(task.work.prefixes), 0, NO_ROWS
+    end, size, read = len(task.work.slots), 0, NO_ROWS
     rows: list[pa.RecordBatch] = []
     owners: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
     for batch in _merged(task):
@@ -328,14 +327,14 @@ def _merged(task: RegroupTask) -> Iterator[pa.RecordBatch]:
 def _owners(task: RegroupTask, keys: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return the number of the new file group of every key."""
     located = task.work.index.locate(task.work.partition, keys)
-    of_prefix = pc.index_in(located.dictionary, value_set=pa.array(task.work.prefixes, pa.string()))
-    owners = of_prefix.take(located.indices)
+    of_slot = pc.index_in(located.dictionary, value_set=pa.array(task.work.slots, pa.string()))
+    owners = of_slot.take(located.indices)
     if owners.null_count:
         stray = keys[pc.index(owners.is_null(), True).as_py()].as_py()
         raise CorruptTableError(
             path=path_in_partition(task.work.partition, task.work.slices[0].file_id),
             found=f"the key {stray!r}",
-            expected=f"keys of the file groups {', '.join(task.work.prefixes)}, by {task.work.index}",
+            expected=f"keys of the file groups {', '.join(task.work.slots)}, by {task.work.index}",
             remedy="The key may be in its own bucket too: `bucketlake fsck` tells. Read the partition, and write it "
             "anew with overwrite.",
         )
@@ -351,9 +350,9 @@ def _order(rows: pa.Table, owners: np.ndarray[tuple[int], np.dtype[np.int32]], b
 
 
 def _write(
-    task: RegroupTask, prefix: str, rows: pa.Table, order: pa.Array, read: FileFacts
+    task: RegroupTask, slot: str, rows: pa.Table, order: pa.Array, read: FileFacts
 ) -> tuple[WriteStat, FileFacts]:
-    path = task.path(prefix)
+    path = task.path(slot)
     origin = {"from": task.origin, "rows": read.rows, "key_hash_sum": read.key_hash_sum}
     with Spill() as spill:
         writer = BaseFileWriter(
@@ -368,7 +367,7 @@ def _write(
         )
     if task.is_repeat:
         _check_origin(task, path)
-    return _stat(task, prefix, facts, size_bytes), facts
+    return _stat(task, slot, facts, size_bytes), facts
 
 
 def _check_origin(task: RegroupTask, path: str) -> None:
@@ -381,11 +380,11 @@ def _check_origin(task: RegroupTask, path: str) -> None:
         )
 
 
-def _stat(task: RegroupTask, prefix: str, facts: FileFacts, size_bytes: int) -> WriteStat:
+def _stat(task: RegroupTask, slot: str, facts: FileFacts, size_bytes: int) -> WriteStat:
     return WriteStat(
         partition=task.work.partition,
-        file_id=task.file_id(prefix),
-        path=task.path(prefix),
+        file_id=task.file_id(slot),
+        path=task.path(slot),
         previous_instant=None,
         written=facts.rows,
         inserted=facts.rows,

@@ -59,8 +59,7 @@ from bucketlake.index import (
     CountRules,
     HashingConfig,
     Index,
-    RuledIndex,
-    SimpleIndex,
+    RescalableIndex,
     current_version,
     declare_rules,
     list_versions,
@@ -540,17 +539,23 @@ def _under_way(pending: Instant) -> ConcurrentWriteError:
 
 
 def _check_engine(state: TableState) -> None:
-    index = writing_index(state)
-    if not isinstance(index, SimpleIndex | RuledIndex):
-        raise ConfigError(
-            f"{state.store.uri} has {index}, and bucket rules are for tables whose keys are spread by a count. Split "
-            f"and merge its buckets instead: table.buckets.resize(), bucketlake buckets resize."
-        )
+    _rescalable(state, writing_index(state))
     if is_non_blocking(state.properties):
         raise ConfigError(
             f"{state.store.uri} is non-blocking: the ids of its file groups are fixed, and a rescale gives them new "
             f"ones. Make a table without non_blocking and copy the rows."
         )
+
+
+def _rescalable(state: TableState, index: Index) -> RescalableIndex:
+    found = index.rescalable
+    if found is None:
+        instead = "Split and merge its buckets instead: table.buckets.resize(), bucketlake buckets resize."
+        raise ConfigError(
+            f"{state.store.uri} has {index}, and bucket rules are for tables whose keys are spread by a count."
+            + (f" {instead}" if index.resizable is not None else "")
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -634,7 +639,9 @@ def _is_final(fault: BaseException) -> bool:
 
 def _by_rules(transaction: Transaction, plan: PersistedPlan) -> Transaction:
     """Return a rescale as the rows are placed that it moves: by the rules that are to count."""
-    index = RuledIndex(plan.rules, transaction.index.hash_fields, transaction.instant)
+    rescalable = transaction.index.rescalable
+    assert rescalable is not None, "asked before it began"
+    index = rescalable.with_rules(plan.rules, transaction.instant)
     return replace(transaction, index=index, layout_version=plan.version_before, replaced=None)
 
 
@@ -654,7 +661,8 @@ def plan_tasks(
     """Divide the work into tasks that have nothing to do with each other; `index` is that of now."""
     properties = state.properties
     schema = with_meta_columns(table_schema(state))
-    after = RuledIndex(plan.rules, index.hash_fields)
+    before = _rescalable(state, index)
+    after = before.with_rules(plan.rules)
     merging = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )
@@ -666,7 +674,7 @@ def plan_tasks(
             work=Regroup(
                 partition=change.partition,
                 slices=tuple(map(named, slices)),
-                prefixes=tuple(f"{bucket:08d}" for bucket in buckets),
+                slots=tuple(map(after.slot_at, buckets)),
                 index=after,
             ),
             by=(),
@@ -679,11 +687,11 @@ def plan_tasks(
             budget_bytes=budget_bytes,
         )
         for change in plan.changes
-        for slices, buckets in _linked(change, index)
+        for slices, buckets in _linked(change, before)
     ]
 
 
-def _linked(change: PartitionChange, index: Index) -> list[tuple[list[FileSlice], range]]:
+def _linked(change: PartitionChange, index: RescalableIndex) -> list[tuple[list[FileSlice], range]]:
     """Group old and new buckets by what rows can pass between them.
 
     A key of hash h is in h % before, and goes to h % after. What divides both divides all of it: old buckets that leave
@@ -693,17 +701,17 @@ def _linked(change: PartitionChange, index: Index) -> list[tuple[list[FileSlice]
     by_remainder: dict[int, list[FileSlice]] = {}
     seen: set[str] = set()
     for part in change.slices:
-        prefix = index.prefix_of_file(part.partition, part.file_id)
-        if prefix is None or prefix in seen:
+        slot = index.slot_of_file(part.partition, part.file_id)
+        if slot is None or slot in seen:
             raise CorruptTableError(
                 path=part.partition or ".",
                 found=f"the file group {part.file_id}, "
-                + ("which is no bucket" if prefix is None else f"a second one of bucket {prefix}"),
+                + ("which is no bucket" if slot is None else f"a second one of bucket {slot}"),
                 expected=f"one file group for each of {change.before} buckets, by {index}",
                 remedy="`bucketlake fsck` tells what is in it. Read the partition, and write it anew with overwrite.",
             )
-        seen.add(prefix)
-        by_remainder.setdefault(int(prefix) % step, []).append(part)
+        seen.add(slot)
+        by_remainder.setdefault(index.number_of(slot) % step, []).append(part)
     return [
         (slices, range(remainder, change.after, step)) for remainder, slices in sorted(by_remainder.items())
     ]

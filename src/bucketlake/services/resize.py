@@ -46,9 +46,8 @@ from bucketlake.errors import (
 )
 from bucketlake.index import (
     HashingMetadata,
-    Index,
     Node,
-    RingIndex,
+    ResizableIndex,
     decode_children,
     encode_children,
     ring_hashes_of,
@@ -194,7 +193,7 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
                     encode_commit_metadata(metadata, action=Action.CLUSTERING),
                     Change(
                         instant=instant,
-                        index=RingIndex(rings, _rings_of(now).hash_fields),
+                        index=_rings_of(now).with_rings(rings),
                         written=frozenset(rings),
                     ),
                 )
@@ -286,15 +285,16 @@ def _check(state: TableState) -> None:
     _rings_of(state)
 
 
-def _rings_of(state: TableState) -> RingIndex:
+def _rings_of(state: TableState) -> ResizableIndex:
     index = writing_index(state)
-    if not isinstance(index, RingIndex):
+    rings = index.resizable
+    if rings is None:
         raise ConfigError(
             f"{state.store.uri} has {index}: their number does not follow the data. Partition-level rules are changed "
             f"with `bucketlake buckets overwrite`; buckets that split and merge are those of a table made with "
-            f"engine='consistent_hashing'."
+            f"index=ConsistentBuckets()."
         )
-    return index
+    return rings
 
 
 def _plan(
@@ -314,7 +314,7 @@ def _plan(
 
 
 def _ring_states(
-    state: TableState, files: Mapping[str, tuple[DataFile, ...]], index: RingIndex
+    state: TableState, files: Mapping[str, tuple[DataFile, ...]], index: ResizableIndex
 ) -> list[RingState]:
     view = view_for(state, (file for group in files.values() for file in group))
     held = load_held(state).groups | view.pending_compactions.keys()
@@ -328,7 +328,7 @@ def _ring_states(
     for partition in sorted(files):
         slices: dict[str, FileSlice] = {}
         for part in slices_of(partition, files[partition], view):
-            prefix = index.prefix_of_file(partition, part.file_id)
+            prefix = index.slot_of_file(partition, part.file_id)
             if prefix is None:
                 raise CorruptTableError(
                     path=partition or ".",
@@ -475,7 +475,7 @@ def _work(
     rules = MergeRules(
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )
-    index: Index = RingIndex(rings, _rings_of(state).hash_fields)
+    index = _rings_of(state).with_rings(rings)
     view = view_for(state, (file for files in listed.values() for file in files))
     whole = check_files((path for part in slices for path in _paths_of(part)), listed, view)
     return [
@@ -485,7 +485,7 @@ def _work(
             work=Regroup(
                 partition=group.extra[RESIZED_PARTITION],
                 slices=group.slices,
-                prefixes=_prefixes(group, pending.path),
+                slots=_slots(group, pending.path),
                 index=index,
             ),
             by=(),
@@ -522,8 +522,8 @@ def _metadata(plan: RequestedReplace, moved: Moved, schema: str) -> CommitMetada
     return clustering_metadata(plan, [result for _, result in moved.done.values()], schema)
 
 
-def _prefixes(group: ClusteringGroup, path: str) -> tuple[str, ...]:
-    """Return how the ids of the file groups begin that take the place of a group's."""
+def _slots(group: ClusteringGroup, path: str) -> tuple[str, ...]:
+    """Return the slots of the file groups that take the place of a group's."""
     nodes = decode_children(group.extra[RESIZED_NODES], path=path)
     return tuple(node.file_id_prefix for node in nodes if node.file_id_prefix)
 

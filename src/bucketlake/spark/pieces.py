@@ -40,7 +40,7 @@ FILES_OPEN_MAX = 64
 
 SUMS = ("rows", "high", "low")
 """Rows, and the sum of their keys' hashes in two halves, in which a sum of them does not overflow."""
-_PIECE = "code BIGINT, partition STRING, prefix STRING, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+_PIECE = "code BIGINT, partition STRING, file_id STRING, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
 _LIST = "rows BIGINT, high BIGINT, low BIGINT, place BINARY"
 
 
@@ -116,7 +116,7 @@ def pack(rows: pa.Table, state: WriteState, outlet: Outlet) -> pa.RecordBatch:
             pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
             outlet.put(piece.rows for piece in pieces),
         ],
-        names=["code", "partition", "prefix", "rows", "high", "low", "data"],
+        names=["code", "partition", "file_id", "rows", "high", "low", "data"],
     )
 
 
@@ -203,7 +203,7 @@ def share_out_pieces(pieces: pa.Table) -> tuple[pa.RecordBatch, ...]:
     """Sort pieces by their codes, and divide them among the tasks that are to write them."""
     codes = pieces["code"].to_numpy()
     order = np.argsort(codes, kind="stable")
-    ordered = pieces.select(["code", "partition", "prefix", "data"]).take(pa.array(order)).combine_chunks()
+    ordered = pieces.select(["code", "partition", "file_id", "data"]).take(pa.array(order)).combine_chunks()
     changes = np.flatnonzero(np.diff(codes[order] >> GROUP_BITS)) + 1
     bounds = pairwise([0, *changes.tolist(), len(codes)])
     return tuple(batch for start, stop in bounds for batch in ordered.slice(start, stop - start).to_batches())
@@ -213,9 +213,9 @@ def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iter
     """Turn lines that tell of pieces back into these."""
     rows_of = _received if handover is None else fetching(handover)
     for batch in batches:
-        columns = (batch.column(name).to_pylist() for name in ("code", "partition", "prefix"))
-        for code, partition, prefix, data in zip(*columns, batch.column("data"), strict=True):
-            yield Piece(code, None if partition is None else (partition, prefix), rows_of(data.as_buffer()))
+        columns = (batch.column(name).to_pylist() for name in ("code", "partition", "file_id"))
+        for code, partition, file_id, data in zip(*columns, batch.column("data"), strict=True):
+            yield Piece(code, None if partition is None else (partition, file_id), rows_of(data.as_buffer()))
 
 
 def _received(data: pa.Buffer) -> pa.RecordBatch:

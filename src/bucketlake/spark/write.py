@@ -106,7 +106,7 @@ def _shuffle_and_write(pieces: DataFrame, plan: WriteState) -> tuple[KeySum, tup
     observation = Observation()
     together = (
         pieces.observe(observation, *_sums())
-        .select("code", "partition", "prefix", "data")
+        .select("code", "partition", "file_id", "data")
         .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
         .sortWithinPartitions("code")
     )

@@ -1,4 +1,4 @@
-"""What every `Index` must do. A new index subclasses `IndexContract` and gets the tests.
+"""What every `PlacedIndex` must do. A new index subclasses `IndexContract` and gets the tests.
 
 The one promise that matters is that pruning never loses a row: whatever `locate` says of a key, `file_groups`
 must contain the file group that begins so, and whatever an index does not recognise makes it give everything
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 
 import pyarrow as pa
 
-from bucketlake.index import Index, hash_pieces, verify
+from bucketlake.index import PlacedIndex, hash_pieces
 
 KEYS = [
     *(f"key-{number}" for number in range(200)),
@@ -34,7 +34,7 @@ class IndexContract(ABC):
     """Tests that hold for every index. A subclass makes one, and says how its file groups are named."""
 
     @abstractmethod
-    def index(self) -> Index:
+    def index(self) -> PlacedIndex:
         """Return the index to test, with `id` among its hash fields if it has any."""
 
     @abstractmethod
@@ -54,9 +54,9 @@ class IndexContract(ABC):
         first = self.index().locate(self.partition(), pa.array(KEYS)).to_pylist()
         assert self.index().locate(self.partition(), pa.array(KEYS)).to_pylist() == first
 
-    def test_locate_says_of_a_column_what_prefix_of_says_of_each_key(self) -> None:
+    def test_locate_says_of_a_column_what_slot_of_says_of_each_key(self) -> None:
         index = self.index()
-        one_by_one = [index.prefix_of(self.partition(), hash_pieces(key, index.hash_fields)) for key in KEYS]
+        one_by_one = [index.slot_of(self.partition(), hash_pieces(key, index.hash_fields)) for key in KEYS]
         assert index.locate(self.partition(), pa.array(KEYS)).to_pylist() == one_by_one
 
     def test_locate_does_not_depend_on_the_order_or_the_chunks_of_keys(self) -> None:
@@ -104,7 +104,7 @@ class IndexContract(ABC):
             index.file_groups(self.partition(), [], [hash_pieces("key-1", index.hash_fields)]) == frozenset()
         )
 
-    def test_verify_accepts_keys_where_they_are_located(self) -> None:
+    def test_no_key_is_astray_where_it_is_located(self) -> None:
         index = self.index()
         keys = pa.array(KEYS)
         located = index.locate(self.partition(), keys)
@@ -114,20 +114,20 @@ class IndexContract(ABC):
                 for key, prefix in zip(KEYS, located.to_pylist(), strict=True)
                 if prefix is not None and file_id.startswith(prefix)
             ]
-            assert verify(index, self.partition(), file_id, pa.array(own, pa.string())) is None
+            assert index.stray(self.partition(), file_id, pa.array(own, pa.string())) is None
 
-    def test_a_file_group_is_known_by_the_prefix_its_keys_are_located_by(self) -> None:
+    def test_a_file_group_has_the_slot_that_its_keys_are_located_by(self) -> None:
         index = self.index()
         prefixes = set(index.locate(self.partition(), pa.array(KEYS)).to_pylist()) - {None}
         for file_id in self.file_ids():
-            prefix = index.prefix_of_file(self.partition(), file_id)
+            prefix = index.slot_of_file(self.partition(), file_id)
             owned = {one for one in prefixes if file_id.startswith(one)}
             assert owned <= {prefix}
-        assert index.prefix_of_file(self.partition(), "8f3d1c2e-159a-4953-a3c4-b777b847ae7f-0") is None
+        assert index.slot_of_file(self.partition(), "8f3d1c2e-159a-4953-a3c4-b777b847ae7f-0") is None
 
     def test_an_index_travels_to_executors(self) -> None:
         index = self.index()
-        travelled: Index = pickle.loads(pickle.dumps(index))
+        travelled: PlacedIndex = pickle.loads(pickle.dumps(index))
         assert travelled.hash_fields == index.hash_fields
         keys = pa.array(KEYS)
         assert (

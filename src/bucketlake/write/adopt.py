@@ -35,7 +35,6 @@ from bucketlake.index import (
     list_rings,
     list_versions,
     resolve_index,
-    verify,
     write_config,
 )
 from bucketlake.index.fingerprint import BUCKET_COUNT, KeyEncoding, copy_instead, fingerprint, key_encoding
@@ -261,7 +260,7 @@ def _prefixes_of_groups(plan: ReadPlan, index: _Buckets) -> dict[tuple[str, str]
     index.foresee(sorted({file_slice.partition for file_slice in plan.slices}))
     for file_slice in plan.slices:
         partition, file_id = file_slice.partition, file_slice.file_id
-        prefix = index.prefix_of_file(partition, file_id)
+        prefix = index.slot_of_file(partition, file_id)
         if prefix is None:
             raise LayoutMismatchError(
                 f"the file group {file_id} of partition {partition!r} is none of {index.bucket_count(partition)} "
@@ -294,7 +293,7 @@ class _Check:
         if isinstance(self.index, SimpleIndex):
             hashes = buckets_of(keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
             self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - int(prefix)), self.divisor)))
-        stray = verify(self.index, file_slice.partition, file_slice.file_id, keys)
+        stray = self.index.stray(file_slice.partition, file_slice.file_id, keys)
         if stray is not None:
             raise self._stray(stray, file_slice)
         self._check_spelling(batch, keys, file_slice)

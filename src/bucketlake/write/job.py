@@ -215,19 +215,18 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
     before = {(group.partition, group.file_id): group for group in written}
     files = files_of(state, {partition for partition, _ in stale})
     plan = _plan(rows, transaction, state, files, options)
-    ids = {(p, prefix): part.file_id for p, groups in plan.groups.items() for prefix, part in groups.items()}
-    if any((group[0], ids.get(group)) not in before for group in stale):
+    groups = {(partition, plan.ids.get(partition, {}).get(slot, "")) for partition, slot in stale}
+    if not groups <= before.keys():
         raise CommitConflictError(
             f"the write of {transaction.instant} cannot commit: another opened, or emptied, the same buckets. Nothing "
             f"of it is visible. Run it again."
         )
-    paths = [path for group in stale if (path := before[group[0], ids[group]].path) is not None]
+    paths = [path for group in groups if (path := before[group].path) is not None]
     versions = {path: state.store.stat(path).version for path in paths}
-    sent, anew = rows.run(replace(plan, only=stale, stale=versions))
+    sent, anew = rows.run(replace(plan, only=frozenset(groups), stale=versions))
     check_proof(sent, anew)
     after = {(group.partition, group.file_id): group for group in anew}
-    for partition, prefix in sorted(stale):
-        group = partition, ids[partition, prefix]
+    for group in sorted(groups):
         first, second = before[group], after.get(group)
         if second is None or (first.received, first.received_sum) != (second.received, second.received_sum):
             raise ProofError(

@@ -16,10 +16,11 @@ import pyarrow as pa
 from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
-from bucketlake.index import Index, RuledIndex
+from bucketlake.index import Index
 from bucketlake.index.resizes import VIRTUAL_LOGS, Offspring, offspring_of
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout import DataFile, FileSlice, file_groups_of, slices_of
+from bucketlake.layout import DataFile, FileGroupId, FileSlice, file_groups_of, slices_of
+from bucketlake.layout.names import fixed_file_id
 from bucketlake.logfile import LogFormat
 from bucketlake.merge import MergeRules
 from bucketlake.schema import arrow_to_avro, with_meta_columns
@@ -62,28 +63,30 @@ class WriteState:
     avro_schema: str
     """The same with meta columns, as files declare it."""
     groups: Mapping[str, Mapping[str, FileSlice]]
-    """Partition -> prefix of the file id -> what a reader sees of that file group."""
+    """Partition -> file id -> what a reader sees of that file group."""
+    ids: Mapping[str, Mapping[str, str]]
+    """Partition -> slot -> the id of the file group that is there."""
     partitions: frozenset[str]
     """Partitions that are there already."""
     tasks: int
-    places: Mapping[tuple[str, str], int]
-    """(partition, prefix) -> the task that writes the group. A group that is not named is placed by its hash."""
+    places: Mapping[FileGroupId, int]
+    """The tasks that write file groups. Who is not named goes where its slot's number says."""
     log_format: LogFormat
     allows_null_elements: bool
     appends: bool = False
     """Whether several tasks, or writers, may have rows of one file group: each has its own logs, and no base files."""
     fixed_ids: bool = False
     """Whether a new file group's id follows from its bucket alone."""
-    retired: frozenset[tuple[str, str]] = frozenset()
-    """File groups, by partition and id, that were replaced: their ids are not used again."""
-    only: frozenset[tuple[str, str]] | None = None
-    """The groups, by partition and prefix, that are to be written; None for all. Rows of others are passed over."""
+    retired: frozenset[FileGroupId] = frozenset()
+    """File groups that were replaced: their ids are not used again."""
+    only: frozenset[FileGroupId] | None = None
+    """The groups that are to be written; None for all. Rows of others are passed over."""
     stale: Mapping[str, str] = field(default_factory=dict)
     """Path -> version of the files of an earlier run of this write, which give way to those of this one."""
     log_version: int = 1
     """In the names of log files; where a write appends, the number of the task, from 1."""
-    offspring: Mapping[tuple[str, str], Offspring] = field(default_factory=dict)
-    """(partition, prefix) -> what the bucket is turning into, of those that are being resized."""
+    offspring: Mapping[FileGroupId, Offspring] = field(default_factory=dict)
+    """What file groups are turning into, of those that are being resized."""
     is_virtual: bool = False
     """Whether rows of such a bucket go to what it is turning into only."""
     layout_version: str = ""
@@ -92,6 +95,16 @@ class WriteState:
     @property
     def file_schema(self) -> pa.Schema:
         return with_meta_columns(self.schema)
+
+    def file_id_of(self, partition: str, slot: str) -> str:
+        """Return the id of the file group in a slot: the one that is there, or the one that this write opens."""
+        present = self.ids.get(partition, {}).get(slot)
+        if present is not None:
+            return present
+        if self.fixed_ids and (partition, fixed_file_id(slot)) not in self.retired:
+            return fixed_file_id(slot)
+        assert self.index.placed is not None, "what is not placed comes with its file id"
+        return self.index.placed.new_file_id(partition, slot, instant=self.instant)
 
 
 def plan_write(
@@ -111,7 +124,8 @@ def plan_write(
     Those that are `unmarked` get the file that says they are partitions.
     """
     properties = state.properties
-    groups = {} if operation.replaces else groups_of(state, index, files)
+    found = {} if operation.replaces else groups_of(state, index, files)
+    groups = {p: {part.file_id: part for part in by_slot.values()} for p, by_slot in found.items()}
     if operation.replaces:
         index = index.replacing(instant)
     non_blocking = is_non_blocking(properties)
@@ -132,6 +146,7 @@ def plan_write(
         schema=schema,
         avro_schema=arrow_to_avro(with_meta_columns(schema), table=properties.name),
         groups=groups,
+        ids={p: {slot: part.file_id for slot, part in by_slot.items()} for p, by_slot in found.items()},
         # The root of a table without partitions is always listed, and is marked as a partition by its first file.
         partitions=frozenset(name for name, group in files.items() if name or group) - frozenset(unmarked),
         tasks=tasks,
@@ -160,65 +175,54 @@ def is_set(properties: TableProperties, key: str) -> bool:
 def groups_of(
     state: TableState, index: Index, files: Mapping[str, tuple[DataFile, ...]]
 ) -> dict[str, dict[str, FileSlice]]:
-    """Find the file group of every bucket. Two groups for one bucket, or a group for none, is an error."""
+    """Find the file group in every slot. Two for one slot, or one without, is an error."""
     view = view_for(state, (file for group in files.values() for file in group))
     found: dict[str, dict[str, FileSlice]] = {}
     index.foresee(files)
     for partition, group in files.items():
-        by_prefix = found.setdefault(partition, {})
+        by_slot = found.setdefault(partition, {})
         for file_slice in slices_of(partition, group, view):
-            prefix = index.prefix_of_file(partition, file_slice.file_id)
-            if prefix is None:
+            slot = index.slot_of_file(partition, file_slice.file_id)
+            if slot is None:
                 raise _stray(index, partition, file_slice.file_id)
-            if prefix in by_prefix:
+            if slot in by_slot:
                 raise CorruptTableError(
                     path=partition or ".",
-                    found=f"the file groups {by_prefix[prefix].file_id} and {file_slice.file_id}, both of bucket "
-                    f"{prefix}",
+                    found=f"the file groups {by_slot[slot].file_id} and {file_slice.file_id}, both of bucket {slot}",
                     expected="one file group per bucket",
                     remedy="A key may now have two rows. Read the partition, and write it anew with overwrite.",
                 )
-            by_prefix[prefix] = file_slice
+            by_slot[slot] = file_slice
     return found
 
 
 def _stray(index: Index, partition: str, file_id: str) -> CorruptTableError:
-    count = index.bucket_count(partition)
-    if not isinstance(index, RuledIndex):
-        return CorruptTableError(
-            path=partition or ".",
-            found=f"the file group {file_id}",
-            expected=f"file groups of {index}",
-            remedy="Rows written now could not be found beside it: its files were written with another index, or "
-            "another bucket count. Read the partition, and write it anew with overwrite: it then has the buckets that "
-            "the table says.",
-        )
     return CorruptTableError(
         path=partition or ".",
         found=f"the file group {file_id}",
-        expected=f"file groups of buckets below {count} ({index.rules.explain(partition).reason}; the rules of "
-        f"{index.version or 'the caller'})",
-        remedy="Its files were written by other rules. Read the partition, and write it anew with overwrite: it then "
-        "has the buckets that the rules say.",
+        expected=index.expected_groups(partition),
+        remedy="Rows written now could not be found beside it: its files were written with another index, another "
+        "bucket count or other rules. Read the partition, and write it anew with overwrite: it then has the buckets "
+        "that the table says.",
     )
 
 
 def place_groups(
     groups: Mapping[str, Mapping[str, FileSlice]], cores: int
-) -> tuple[int, dict[tuple[str, str], int]]:
+) -> tuple[int, dict[FileGroupId, int]]:
     """Choose the number of tasks, and share the known file groups out: the largest first, to whoever has least."""
     sizes = sorted(
         (
-            (_size(file_slice), (partition, prefix))
-            for partition, by_prefix in groups.items()
-            for prefix, file_slice in by_prefix.items()
+            (_size(file_slice), (partition, file_id))
+            for partition, by_id in groups.items()
+            for file_id, file_slice in by_id.items()
         ),
         reverse=True,
     )
     total = sum(size for size, _ in sizes)
     tasks = max(TASKS_PER_CORE * cores, -(-total // TASK_BYTES))
     loads = [(0, task) for task in range(tasks)]
-    places: dict[tuple[str, str], int] = {}
+    places: dict[FileGroupId, int] = {}
     for size, group in sizes:
         load, task = loads[0]
         places[group] = task

@@ -1,7 +1,7 @@
 """Which task writes a row, and what its key sums up to. Rows in, two numbers per row out.
 
     code      := task (15 bits) group (48 bits)
-    group     := a hash of partition and bucket
+    group     := a hash of partition and file id
 
 Rows are shuffled by `task` and sorted by `code`, one integer, which Spark
 does by radix sort; so the rows of a file group reach their task in one run.
@@ -26,15 +26,12 @@ import pyarrow.compute as pc
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
+from bucketlake.layout import FileGroupId
 from bucketlake.schema import META_COLUMNS, key_hashes
 from bucketlake.write.state import WriteState
 
 GROUP_BITS = 48
 PASSED_OVER = -1
-
-
-Group = tuple[str, str]
-"""A partition, and the prefix of a file group's id."""
 
 
 @dataclass(slots=True)
@@ -46,7 +43,7 @@ class Tags:
     """Of their keys."""
     successors: npt.NDArray[np.int16]
     """Stands for the file group that takes the place of one that is being resized; 0 without one."""
-    groups: dict[int, Group | None]
+    groups: dict[int, FileGroupId | None]
     """Code -> the file group; None if two have it."""
 
 
@@ -59,12 +56,17 @@ def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
     record_keys = state.keys.record_keys(rows)
     paths = state.keys.encoded_partition_paths(rows)
     tags = Tags(np.empty(len(rows), np.int64), key_hashes(record_keys), np.zeros(len(rows), np.int16), {})
+    index = state.index.placed
+    assert index is not None, "rows that are looked up are routed first"
     afterwards = {partition: offspring.index for (partition, _), offspring in state.offspring.items()}
     for path, chosen, of_path in _by_path(paths, record_keys):
         state.keys.check_partition_path(path)
-        located = state.index.locate(path, of_path)
-        groups = [(path, prefix) for prefix in located.dictionary.to_pylist()]
-        codes = [code_of(*group, state) for group in groups]
+        located = index.locate(path, of_path)
+        slots = located.dictionary.to_pylist()
+        groups = [(path, state.file_id_of(path, slot)) for slot in slots]
+        codes = [
+            code_of(group, index.number_of(slot), state) for group, slot in zip(groups, slots, strict=True)
+        ]
         for code, group in zip(codes, groups, strict=True):
             tags.groups[code] = group if tags.groups.get(code, group) == group else None
         tags.codes[chosen] = np.array(codes, np.int64)[located.indices.to_numpy()]
@@ -91,7 +93,7 @@ class Piece:
     """Rows of one code."""
 
     code: int
-    group: Group | None
+    group: FileGroupId | None
     """The file group that all of them are of; None if two have the code."""
     rows: pa.RecordBatch
 
@@ -104,7 +106,7 @@ class Tagged:
     codes: npt.NDArray[np.int64]
     hashes: npt.NDArray[np.uint64]
     """Of their keys."""
-    groups: Mapping[int, Group | None]
+    groups: Mapping[int, FileGroupId | None]
 
     def starts(self, rows_max: int | None = None) -> list[int]:
         """Cut the rows where the code changes, and so often that no more than `rows_max` stay together."""
@@ -167,20 +169,23 @@ def tops_of(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.partition(".")[0] for name in names))
 
 
-def code_of(partition: str, prefix: str, state: WriteState) -> int:
-    """Return the code of a file group's rows; `PASSED_OVER` if they are not to be written."""
-    if state.only is not None and (partition, prefix) not in state.only:
+def code_of(group: FileGroupId, number: int, state: WriteState) -> int:
+    """Return the code of a file group's rows; `PASSED_OVER` if they are not to be written.
+
+    `number` is its slot's: the groups of a partition go to different tasks, for a partition may hold most of the rows.
+    """
+    if state.only is not None and group not in state.only:
         return PASSED_OVER
-    task = state.places.get((partition, prefix))
+    task = state.places.get(group)
     if task is None:
-        # The buckets of a partition go to different tasks: a partition may hold most of the rows.
-        task = (zlib.crc32(partition.encode()) + int(prefix[:8], 16)) % state.tasks
-    return task << GROUP_BITS | group_hash(partition, prefix)
+        task = (zlib.crc32(group[0].encode()) + number) % state.tasks
+    return task << GROUP_BITS | group_hash(group)
 
 
-def group_hash(partition: str, prefix: str) -> int:
+def group_hash(group: FileGroupId) -> int:
     """Return a number of 48 bits that stands for a file group; hardly ever for two of a write."""
-    digest = hashlib.blake2b(f"{partition}\0{prefix}".encode(), digest_size=GROUP_BITS // 8).digest()
+    partition, file_id = group
+    digest = hashlib.blake2b(f"{partition}\0{file_id}".encode(), digest_size=GROUP_BITS // 8).digest()
     return int.from_bytes(digest)
 
 

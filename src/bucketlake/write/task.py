@@ -31,14 +31,12 @@ from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.index.resizes import Offspring
-from bucketlake.layout import FileSlice
+from bucketlake.layout import FileGroupId, FileSlice
 from bucketlake.layout.names import (
     WRITE_TOKEN,
     BaseFileName,
     LogFileName,
-    fixed_file_id,
     marker_path,
-    new_file_id,
     partition_metadata_path,
     path_in_partition,
     render_base_file_name,
@@ -69,7 +67,7 @@ from bucketlake.schema import (
 )
 from bucketlake.storage import Spill
 from bucketlake.write.state import WriteState
-from bucketlake.write.tag import GROUP_BITS, Group, Piece, group_hash, nested_column
+from bucketlake.write.tag import GROUP_BITS, Piece, group_hash, nested_column
 
 _LARGE_BYTES = 1 << 20
 """Pieces of this size are written as they are: a copy of them all would take as much memory again."""
@@ -114,7 +112,7 @@ class _Group:
     """New rows of one file group."""
 
     partition: str
-    prefix: str
+    file_id: str
     rows: pa.Table
     record_keys: pa.Array = field(repr=False)
 
@@ -128,20 +126,17 @@ def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWr
 
 def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
     """Write the new rows of one file group, and of those that are taking its place."""
-    present = state.groups.get(group.partition, {}).get(group.prefix)
-    if present is None:
-        if state.operation is Operation.DELETE:
-            return (_report(group, group.prefix),)
-        file_id = _new_file_id(group, state)
-    else:
-        file_id = present.file_id
+    present = state.groups.get(group.partition, {}).get(group.file_id)
+    if present is None and state.operation is Operation.DELETE:
+        return (_report(group, group.file_id),)
+    file_id = group.file_id
     winners = fold_logs([_new_versions(group, state)], state.rules, state.file_schema)
     if present is None and not state.appends:
         return (_write_base(group, file_id, None, winners, state),)
     if state.is_copy_on_write:
         return (_write_base(group, file_id, present, winners, state),)
     name = LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN)
-    offspring = state.offspring.get((group.partition, group.prefix))
+    offspring = state.offspring.get((group.partition, file_id))
     if offspring is None:
         return (_write_log(group, name, winners, state),)
     shadows = _write_shadows(group, offspring, winners, state)
@@ -150,21 +145,14 @@ def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
     return (_write_log(group, name, winners, state), *shadows)
 
 
-def _new_file_id(group: _Group, state: WriteState) -> str:
-    fixed = fixed_file_id(group.prefix)
-    if state.fixed_ids and (group.partition, fixed) not in state.retired:
-        return fixed
-    return new_file_id(group.prefix, partition=group.partition, instant=state.instant)
-
-
-def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[Group | None]]:
+def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[FileGroupId | None]]:
     """Bring the rows of pieces together: small ones are copied, and not kept."""
     groups, batches = zip(*((piece.group, piece.rows) for piece in run), strict=True)
     rows = pa.Table.from_batches(batches)
     return rows if bytes_of(rows) > len(batches) * _LARGE_BYTES else rows.combine_chunks(), set(groups)
 
 
-def _groups_in(rows: pa.Table, groups: set[Group | None], state: WriteState) -> Iterator[_Group]:
+def _groups_in(rows: pa.Table, groups: set[FileGroupId | None], state: WriteState) -> Iterator[_Group]:
     """Divide rows of one code: they are of one file group, unless two hashes agree."""
     if state.operation is not Operation.DELETE:
         rows = fit_rows(rows, state.schema)
@@ -183,13 +171,15 @@ def _groups_in(rows: pa.Table, groups: set[Group | None], state: WriteState) -> 
         is_all = pc.all(chosen).as_py()
         of_path = rows if is_all else rows.filter(chosen)
         keys_of_path = record_keys if is_all else record_keys.filter(chosen)
-        located = state.index.locate(path, keys_of_path)
-        for number, prefix in enumerate(located.dictionary.to_pylist()):
+        assert state.index.placed is not None, "a file group that was looked up is told"
+        located = state.index.placed.locate(path, keys_of_path)
+        for number, slot in enumerate(located.dictionary.to_pylist()):
+            file_id = state.file_id_of(path, slot)
             if len(located.dictionary) == 1:
-                yield _Group(path, prefix, of_path, keys_of_path)
+                yield _Group(path, file_id, of_path, keys_of_path)
                 break
             here = pc.equal(located.indices, number)
-            yield _Group(path, prefix, of_path.filter(here), keys_of_path.filter(here))
+            yield _Group(path, file_id, of_path.filter(here), keys_of_path.filter(here))
 
 
 def _new_versions(group: _Group, state: WriteState) -> LogRecords | LogDeletes:
@@ -203,7 +193,7 @@ def _with_meta(group: _Group, state: WriteState) -> pa.Table:
     """Put the meta columns before the rows. Who writes them to a file says which one it is, and in which partition."""
     count = group.rows.num_rows
     # Unique in a commit, also where several tasks append to a file group.
-    place = (state.log_version - 1) << GROUP_BITS | group_hash(group.partition, group.prefix)
+    place = (state.log_version - 1) << GROUP_BITS | group_hash((group.partition, group.file_id))
     meta = [
         pa.repeat(pa.scalar(state.instant), count),
         numbered(f"{state.instant}_{place}_", count),
@@ -278,11 +268,11 @@ def _write_shadows(
     located = offspring.index.locate(group.partition, group.record_keys)
     owners = located.indices.to_numpy()[winners.entries]
     written = []
-    for number, prefix in enumerate(located.dictionary.to_pylist()):
+    for number, slot in enumerate(located.dictionary.to_pylist()):
         chosen = owners == number
         if not chosen.any():
             continue
-        file_id = new_file_id(prefix, partition=group.partition, instant=offspring.instant)
+        file_id = offspring.index.new_file_id(group.partition, slot, instant=offspring.instant)
         name = offspring.log_name(file_id, instant=state.instant, task=state.log_version)
         done = _write_log(group, name, winners, state, chosen=chosen)
         written.append(replace(done, is_copy=not state.is_virtual))

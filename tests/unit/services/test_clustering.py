@@ -642,9 +642,9 @@ def test_rows_that_change_their_bucket_are_divided_by_the_index_that_holds_after
     tasks = [task for task in tasks_of(table) if task.work.partition == "p0"]
     slices = tuple(part for task in tasks for part in task.work.slices)
     index = SimpleIndex(3, ("id",))
-    work = Regroup(partition="p0", slices=slices, prefixes=("00000000", "00000001", "00000002"), index=index)
+    work = Regroup(partition="p0", slices=slices, slots=("00000000", "00000001", "00000002"), index=index)
     done = regroup(replace(tasks[0], work=work))
-    assert [stat.file_id[:8] for stat in done.stats] == list(work.prefixes)
+    assert [stat.file_id[:8] for stat in done.stats] == list(work.slots)
     assert done.rows == sum(stat.written for stat in done.stats) == 7
     for stat in done.stats:
         with open_input(table.store, stat.path) as source:
@@ -653,7 +653,7 @@ def test_rows_that_change_their_bucket_are_divided_by_the_index_that_holds_after
         assert set(index.locate("p0", keys).to_pylist()) == {stat.file_id[:8]}
         assert rows.column("name").to_pylist() == sorted(rows.column("name").to_pylist())
     with pytest.raises(CorruptTableError, match="the key"):
-        regroup(replace(tasks[0], work=replace(work, prefixes=("00000000", "00000001"))))
+        regroup(replace(tasks[0], work=replace(work, slots=("00000000", "00000001"))))
 
 
 def test_a_resize_of_hudis_and_a_table_of_another_version_are_refused(golden_table: Any) -> None:

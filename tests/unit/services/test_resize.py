@@ -513,7 +513,7 @@ def test_an_overwrite_in_between_makes_a_resize_give_way() -> None:
 def test_what_cannot_be_resized_is_refused() -> None:
     simple = a_table(engine="simple")
     simple.upsert(rows_of(range(10)))
-    with pytest.raises(ConfigError, match="consistent_hashing"):
+    with pytest.raises(ConfigError, match="ConsistentBuckets"):
         simple.buckets.resize(dry_run=True)
     table = loaded()
     with pytest.raises(InstantError, match="no clustering 20260101000000000"):

@@ -166,7 +166,7 @@ def test_every_piece_is_shared_out_once_to_the_task_in_its_code(places: list[tup
         {
             "code": pa.array(codes, pa.int64()),
             "partition": pa.array(["d"] * len(codes), pa.string()),
-            "prefix": pa.array([str(group) for _, group in places], pa.string()),
+            "file_id": pa.array([str(group) for _, group in places], pa.string()),
             "rows": pa.array([1] * len(codes), pa.int64()),
             "data": pa.array([b"%d" % n for n in range(len(codes))], pa.binary()),
         }

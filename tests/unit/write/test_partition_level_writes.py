@@ -334,7 +334,7 @@ def test_explain_follows_a_key_to_its_file_group() -> None:
     last = table.upsert(orders([8], "b", 2)).instant
     found = table.explain(8, partition="p0")
     assert (found.record_key, found.pieces, found.hash) == ("8", ("8",), 31 + ord("8"))
-    assert (found.count, found.bucket, found.prefix) == (5, 87 % 5, f"{87 % 5:08d}")
+    assert (found.count, found.bucket, found.slot) == (5, 87 % 5, f"{87 % 5:08d}")
     assert (found.rule, found.rules_version) == ("by rule 1: p0$", INITIAL_INSTANT)
     (group,) = found.file_groups
     assert group.startswith(f"{87 % 5:08d}-")

@@ -49,6 +49,7 @@ def a_plan(
         schema=schema,
         avro_schema="",
         groups={},
+        ids={},
         partitions=frozenset(),
         tasks=tasks,
         places=places or {},
@@ -85,15 +86,16 @@ def test_rows_of_one_bucket_get_one_code_and_others_another() -> None:
 
 
 def test_a_code_begins_with_its_task_and_known_groups_go_where_the_plan_says() -> None:
-    plan = a_plan(tasks=5, places={("a", "00000000"): 4, ("a", "00000001"): 2})
-    assert code_of("a", "00000000", plan) >> GROUP_BITS == 4
-    assert code_of("a", "00000001", plan) >> GROUP_BITS == 2
-    assert 0 <= code_of("b", "00000001", plan) >> GROUP_BITS < 5
+    plan = a_plan(tasks=5, places={("a", "one"): 4, ("a", "other"): 2})
+    assert code_of(("a", "one"), 0, plan) >> GROUP_BITS == 4
+    assert code_of(("a", "other"), 1, plan) >> GROUP_BITS == 2
+    assert 0 <= code_of(("b", "other"), 1, plan) >> GROUP_BITS < 5
 
 
 def test_the_buckets_of_a_new_partition_are_spread_over_the_tasks() -> None:
     plan = a_plan(tasks=4)
-    assert {code_of("2024-01-01", f"{bucket:08d}", plan) >> GROUP_BITS for bucket in range(4)} == {0, 1, 2, 3}
+    codes = [code_of(("2024-01-01", f"{bucket:08d}-0"), bucket, plan) for bucket in range(4)]
+    assert {code >> GROUP_BITS for code in codes} == {0, 1, 2, 3}
 
 
 @pytest.mark.shows("X3")
