@@ -23,7 +23,16 @@ from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
 from bucketlake.errors import ConfigError, DamagedFileError
-from bucketlake.index import RULE_TYPE, HashingConfig, Index, resolve_index
+from bucketlake.index import (
+    RULE_TYPE,
+    ConsistentBuckets,
+    HashingConfig,
+    Index,
+    IndexValue,
+    PartitionBuckets,
+    SimpleBuckets,
+    resolve_index,
+)
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
@@ -259,16 +268,18 @@ def create_table(
         key=given.names(key, "key"),
         partition=given.names(partition or (), "partition"),
         ordering=given.names(ordering or (), "ordering"),
-        buckets=given.whole_number(buckets, "buckets"),
-        partition_rules=given.text(partition_rules or "", "partition_rules"),
-        rule_type=given.text(rule_type, "rule_type"),
-        hash_fields=given.names(hash_fields or (), "hash_fields"),
-        engine=parse_engine(given.text(engine, "engine")),
+        index=_index_value(
+            parse_engine(given.text(engine, "engine")),
+            buckets=given.whole_number(buckets, "buckets"),
+            rules=given.text(partition_rules or "", "partition_rules"),
+            rule_type=given.text(rule_type, "rule_type"),
+            hash_fields=given.names(hash_fields or (), "hash_fields"),
+            virtual_logs=given.flag(virtual_logs, "virtual_logs"),
+        ),
         table_type=_table_type(table_type),
         hive_style=given.flag(hive_style, "hive_style"),
         url_encode=given.flag(url_encode, "url_encode"),
         non_blocking=given.flag(non_blocking, "non_blocking"),
-        virtual_logs=given.flag(virtual_logs, "virtual_logs"),
         options=options_of(
             merge_schema=given.flag(merge_schema, "merge_schema") or None,
             allow_missing_columns=given.flag(allow_missing_columns, "allow_missing_columns") or None,
@@ -276,6 +287,34 @@ def create_table(
         ),
     )
     return Table(store, create(store, spec))
+
+
+def _index_value(
+    engine: BucketEngine,
+    *,
+    buckets: int,
+    rules: str,
+    rule_type: str,
+    hash_fields: tuple[str, ...],
+    virtual_logs: bool,
+) -> IndexValue:
+    if rules and engine is not BucketEngine.SIMPLE:
+        raise ConfigError(
+            f"with the engine {engine} a table's buckets grow by themselves, and rules for their number mean nothing. "
+            f"Drop the option, or make a table with the engine {BucketEngine.SIMPLE}."
+        )
+    if virtual_logs and engine is BucketEngine.SIMPLE:
+        raise ConfigError(
+            f"virtual logs are for merge-on-read tables whose buckets are resized; found the engine {engine}. Drop the "
+            f"option."
+        )
+    if engine is BucketEngine.CONSISTENT_HASHING:
+        return ConsistentBuckets(buckets, hash_fields, virtual_logs)
+    return (
+        PartitionBuckets(rules, buckets, hash_fields, rule_type)
+        if rules
+        else SimpleBuckets(buckets, hash_fields)
+    )
 
 
 class Table:

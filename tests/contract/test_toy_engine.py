@@ -1,23 +1,26 @@
-"""An engine is a class and a line in `resolve_index`: if this fails, something else has learned an engine's name.
+"""An engine is a value, a class and a call that registers it: if this fails, something has learned an engine's name.
 
 The engine is the one that CONTRIBUTING.md adds step by step. Its buckets are the lengths of keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from bucketlake import create_table
-from bucketlake import table as table_module
-from bucketlake.index import PlacedIndex, fingerprint, hash_pieces
-from bucketlake.services import check_table, fsck
+from bucketlake import ConfigError, Table, UnsupportedError
+from bucketlake.config import TableType
+from bucketlake.index import NewTable, PlacedIndex, hash_pieces, register_engine
+from bucketlake.services import check_table
+from bucketlake.state import TableState
+from bucketlake.storage import open_store
 from bucketlake.testing.index_contract import IndexContract
+from bucketlake.write import TableSpec, create
 
 Pieces = tuple[str | None, ...]
 
@@ -25,7 +28,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class LengthBuckets(PlacedIndex):
+class LengthIndex(PlacedIndex):
     """A bucket for every length of what is hashed of a key; the last is for all that are longer."""
 
     longest: int
@@ -63,11 +66,52 @@ class LengthBuckets(PlacedIndex):
         return frozenset(file_id for file_id, owner in owners.items() if owner in wanted)
 
 
-INDEX: PlacedIndex = LengthBuckets(4, ("id",))
+INDEX: PlacedIndex = LengthIndex(4, ("id",))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBuckets:
+    """What a new table is told: `create_table(..., index=LengthBuckets(4))`."""
+
+    longest: int
+    hash_fields: tuple[str, ...] = ()
+
+    engine: ClassVar[str] = "LENGTH"
+
+    def check(self, table: NewTable) -> None:
+        if self.longest < 1:
+            raise ConfigError(f"the longest length is {self.longest}; expected 1 or more.")
+
+    def settings(self) -> Mapping[str, str]:
+        return {"length.longest": str(self.longest)}
+
+    def first_files(self) -> Mapping[str, bytes]:
+        return {}
+
+
+def index_of(state: TableState, as_of: str | None) -> PlacedIndex:
+    properties = state.properties
+    return LengthIndex(
+        int(properties.raw["length.longest"]), properties.hash_fields or properties.record_key_fields
+    )
+
+
+def a_table(path: Path, index: LengthBuckets, table_type: str = "COPY_ON_WRITE") -> Table:
+    spec = TableSpec(
+        name="t",
+        schema=SCHEMA,
+        key=("id",),
+        partition=("dt",),
+        ordering=("ts",),
+        table_type=TableType(table_type),
+        index=index,
+    )
+    store = open_store(str(path))
+    return Table(store, create(store, spec))
 
 
 @pytest.mark.shows("C1")
-class TestLengthBuckets(IndexContract):
+class TestLengthIndex(IndexContract):
     def index(self) -> PlacedIndex:
         return INDEX
 
@@ -84,15 +128,9 @@ def rows(keys: Collection[str], ts: int) -> pa.Table:
 
 @pytest.mark.shows("C1")
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_an_engine_that_only_resolving_knows_is_written_and_read_with(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, table_type: str
-) -> None:
-    table = create_table(
-        None, tmp_path / "t", SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type
-    )
-    for who_resolves in (fingerprint, table_module, fsck):
-        monkeypatch.setattr(who_resolves, "resolve_index", lambda *_, **__: INDEX)
-
+def test_an_engine_that_was_registered_is_written_and_read_with(tmp_path: Path, table_type: str) -> None:
+    register_engine("length", index_of)
+    table = a_table(tmp_path / "t", LengthBuckets(4), table_type)
     table.upsert(rows(["a", "b", "bb", "ccc", "dddd", "eeeeeeee"], 1))
     table.upsert(rows(["a", "bb", "ff"], 2))
     table.delete(["b"])
@@ -124,3 +162,34 @@ def test_an_engine_that_only_resolving_knows_is_written_and_read_with(
     assert sorted(table.to_arrow(columns=["id"])["id"].to_pylist()) == ["z", "zz"]
     report = check_table(table.store)
     assert report.damage == (), str(report)
+
+
+@pytest.mark.shows("C1")
+def test_a_table_whose_engine_is_not_registered_is_read_and_named_when_written(tmp_path: Path) -> None:
+    register_engine("length", index_of)
+    a_table(tmp_path / "t", LengthBuckets(4)).upsert(rows(["a", "bb"], 1))
+    properties = tmp_path / "t/.hoodie/hoodie.properties"
+    lines = [
+        line for line in properties.read_text().splitlines() if "checksum" not in line and line[0] != "#"
+    ]
+    properties.write_text("\n".join(lines).replace("LENGTH", "ANOTHER"))
+    table = Table.open(tmp_path / "t")
+    assert table.to_arrow().num_rows == 2
+    with pytest.raises(
+        UnsupportedError,
+        match=r"engine ANOTHER is not registered here.* Register it before .*register_engine",
+    ):
+        table.upsert(rows(["a"], 2))
+    assert table.to_arrow().num_rows == 2
+
+
+def test_an_engine_checks_what_it_is_told_before_a_table_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="longest length is 0"):
+        a_table(tmp_path / "t", LengthBuckets(0))
+    assert not (tmp_path / "t/.hoodie").exists()
+
+
+@pytest.mark.parametrize("word", ["simple", "CONSISTENT_HASHING", " "])
+def test_a_word_of_ours_cannot_be_registered(word: str) -> None:
+    with pytest.raises(ConfigError, match="expected a word of your own"):
+        register_engine(word, index_of)

@@ -22,7 +22,7 @@ from bucketlake.commit.locks import table_lock
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
-from bucketlake.index import RingIndex, declare_rules
+from bucketlake.index import RingIndex, SimpleBuckets, declare_rules
 from bucketlake.index.fingerprint import (
     BUCKET_COUNT,
     BUCKET_ENGINE,
@@ -148,7 +148,9 @@ class Case:
 
 PARTITIONS = ("p0", "p1")
 TABLE_TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
-SPEC = TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), buckets=2)
+SPEC = TableSpec(
+    name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), index=SimpleBuckets(2)
+)
 
 
 def table_of(store: Store) -> Table:
@@ -165,7 +167,7 @@ def written(table_type: str) -> Bucket:
         key=("id",),
         partition=("dt",),
         ordering=("ts",),
-        buckets=2,
+        index=SimpleBuckets(2),
         table_type=TABLE_TYPES[table_type],  # type: ignore[arg-type] # a word of it
     )
     create(store, spec)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bucketlake import Table, UnsupportedError, create_table
 from bucketlake.commit.transaction import begin
+from bucketlake.index import SimpleBuckets
 from bucketlake.index.fingerprint import KeyEncoding, fingerprint, writing_index
 from bucketlake.layout import data_files_of
 from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
@@ -426,7 +427,7 @@ def test_hudi_keeps_our_fingerprint_when_it_rewrites_the_properties(hudi: HudiJv
     path = tmp_path / "t"
     table = new_table(path, "COPY_ON_WRITE")
     table.upsert(batch_of("ab", ts=1))
-    names = fingerprint(key=["id"], buckets=2, hash_fields=["id"], encoding=KeyEncoding.VALUE)
+    names = fingerprint(SimpleBuckets(2), key=["id"], encoding=KeyEncoding.VALUE)
     before = {
         key: value for key, value in table.properties.raw.items() if key in names or "bucketlake" in key
     }

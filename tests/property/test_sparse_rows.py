@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketlake.config import TableType
+from bucketlake.index import SimpleBuckets
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import bytes_of
@@ -65,7 +66,7 @@ def a_table(rows: pa.Table, table_type: TableType) -> Table:
         name="t",
         schema=rows.schema,
         key=("id",),
-        buckets=2,
+        index=SimpleBuckets(2),
         table_type=table_type,
         options={NULL_ELEMENTS_ALLOWED: "true"},
     )

@@ -44,6 +44,7 @@ from bucketlake.errors import (
     InstantError,
     LayoutMismatchError,
 )
+from bucketlake.index import ConsistentBuckets, IndexValue, PartitionBuckets, SimpleBuckets
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.index.ring import Ring
@@ -96,9 +97,7 @@ TALLY: Counter[str] = Counter()
 @dataclass(frozen=True)
 class TableKind:
     table_type: TableType
-    engine: BucketEngine = BucketEngine.SIMPLE
-    rules: str = ""
-    virtual_logs: bool = False
+    index: IndexValue = SimpleBuckets(2)  # noqa: RUF009 # it is frozen
 
     @property
     def is_mor(self) -> bool:
@@ -106,18 +105,23 @@ class TableKind:
 
     @property
     def has_ring(self) -> bool:
-        return self.engine is BucketEngine.CONSISTENT_HASHING
+        return self.index.engine == BucketEngine.CONSISTENT_HASHING
+
+    @property
+    def rules(self) -> str:
+        return self.index.rules if isinstance(self.index, PartitionBuckets) else ""
 
 
-_COW, _MOR, _RING = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ, BucketEngine.CONSISTENT_HASHING
+_COW, _MOR = TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ
+_RULES = PartitionBuckets("p0,2;p1,3", default=2)
 KINDS = {
     "simple cow": TableKind(_COW),
     "simple mor": TableKind(_MOR),
-    "rules cow": TableKind(_COW, rules="p0,2;p1,3"),
-    "rules mor": TableKind(_MOR, rules="p0,2;p1,3"),
-    "ring cow": TableKind(_COW, _RING),
-    "ring dual": TableKind(_MOR, _RING),
-    "ring virtual": TableKind(_MOR, _RING, virtual_logs=True),
+    "rules cow": TableKind(_COW, _RULES),
+    "rules mor": TableKind(_MOR, _RULES),
+    "ring cow": TableKind(_COW, ConsistentBuckets(2)),
+    "ring dual": TableKind(_MOR, ConsistentBuckets(2)),
+    "ring virtual": TableKind(_MOR, ConsistentBuckets(2, virtual_logs=True)),
 }
 
 
@@ -150,9 +154,8 @@ class TableMachine:
         """Where a consumer of increments goes on."""
         self.known: dict[str, str] = {}
         create(self.store, TableSpec(
-            name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), buckets=2,
-            table_type=self.kind.table_type, engine=self.kind.engine, partition_rules=self.kind.rules,
-            virtual_logs=self.kind.virtual_logs,
+            name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), index=self.kind.index,
+            table_type=self.kind.table_type,
         ))  # fmt: skip
 
     # ------------------------------------------------------------------ how calls go on

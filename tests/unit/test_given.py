@@ -22,6 +22,7 @@ from bucketlake import (
     parquet_files,
     sql,
 )
+from bucketlake.index import SimpleBuckets
 from bucketlake.storage import MemoryStore
 from bucketlake.write import TableSpec, create
 
@@ -71,7 +72,9 @@ class Session:
 @pytest.fixture
 def table() -> Table:
     store = MemoryStore()
-    return Table(store, create(store, TableSpec(name="t", schema=SCHEMA, key=("id",), buckets=2)))
+    return Table(
+        store, create(store, TableSpec(name="t", schema=SCHEMA, key=("id",), index=SimpleBuckets(2)))
+    )
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:

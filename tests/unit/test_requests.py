@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
 from bucketlake import Table
-from bucketlake.config import BucketEngine, load_properties
+from bucketlake.config import load_properties
+from bucketlake.index import ConsistentBuckets, IndexValue, PartitionBuckets, SimpleBuckets
 from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.write import TableSpec, create
 from stand_ins.aging import Bucket
 from stand_ins.orders_table import SCHEMA, orders
 
-ENGINES: dict[str, Mapping[str, Any]] = {
-    "simple": {},
-    "rules": {"partition_rules": "p0,3"},
-    "ring": {"engine": BucketEngine.CONSISTENT_HASHING},
+ENGINES: dict[str, IndexValue] = {
+    "simple": SimpleBuckets(2),
+    "rules": PartitionBuckets("p0,3", default=2),
+    "ring": ConsistentBuckets(2),
 }
 MOST = {"simple": (42, 14), "rules": (45, 15), "ring": (42, 13)}
 """Requests of a one-row upsert, and lists among them, as docs/reliability.md has them."""
@@ -27,7 +26,7 @@ MOST = {"simple": (42, 14), "rules": (45, 15), "ring": (42, 13)}
 
 def a_table(engine: str = "simple", table_type: str = "MERGE_ON_READ") -> Store:
     store = Bucket()
-    spec = {"buckets": 2, "table_type": table_type, **ENGINES[engine]}
+    spec = {"index": ENGINES[engine], "table_type": table_type}
     create(
         store,
         TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), **spec),

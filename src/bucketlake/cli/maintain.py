@@ -47,9 +47,7 @@ def adopt(
             on_progress=on_progress,
         )
     facts = {
-        "buckets": done.buckets,
-        "rules": done.rules,
-        "hash fields": list(done.hash_fields),
+        "index": str(done.index),
         "key encoding": done.encoding,
         "rows": done.rows,
         "file groups": done.file_groups,

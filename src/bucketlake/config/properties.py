@@ -185,8 +185,8 @@ class TableProperties:
     """`hoodie.keygen.timebased.*`"""
     index_type: str | None = None
     """`hoodie.index.type`; None: not persisted, as in every table that Hudi made."""
-    bucket_engine: BucketEngine | None = None
-    """`hoodie.index.bucket.engine`"""
+    bucket_engine: str | None = None
+    """`hoodie.index.bucket.engine`, in capitals: one of `BucketEngine`, or an engine that a user has registered."""
     bucket_count: int | None = None
     """`hoodie.bucket.index.num.buckets`"""
     hash_fields: tuple[str, ...] | None = None
@@ -592,8 +592,6 @@ def parse_engine(text: str) -> BucketEngine:
         raise ConfigError(f"the bucket engine is {text!r}; expected one of {known}, in any case.") from None
 
 
-def _bucket_engine(words: _Words) -> BucketEngine | None:
-    key = "hoodie.index.bucket.engine"
-    if (words.text(key) or "").upper() == _SIMPLE_IN_FULL:
-        return BucketEngine.SIMPLE
-    return words.choice(key, BucketEngine)
+def _bucket_engine(words: _Words) -> str | None:
+    word = (words.text("hoodie.index.bucket.engine") or "").upper()
+    return BucketEngine.SIMPLE if word == _SIMPLE_IN_FULL else word or None

@@ -8,6 +8,7 @@ from bucketlake.index.consistent import (
     encode_children,
     list_rings,
 )
+from bucketlake.index.engines import Engine, IndexValue, NewTable, register_engine
 from bucketlake.index.hashing import (
     bucket_of,
     cannot_disturb,
@@ -66,9 +67,12 @@ __all__ = [
     "ConsistentBuckets",
     "CountRules",
     "Decision",
+    "Engine",
     "HashingConfig",
     "HashingMetadata",
     "Index",
+    "IndexValue",
+    "NewTable",
     "NoIndex",
     "Node",
     "PartitionBuckets",
@@ -109,6 +113,7 @@ __all__ = [
     "parse_rules",
     "pieces_from_hash_values",
     "read_rules",
+    "register_engine",
     "register_rule_type",
     "resolve_index",
     "ring_hash_of",

@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bucketlake.errors import ConfigError
 from bucketlake.index.hashing import bucket_of
 from bucketlake.index.hashing_arrow import buckets_of
 from bucketlake.index.index import Pieces, Place
+from bucketlake.index.rules import BUCKETS_MAX
 
+BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
+"""Where a table keeps how many buckets a partition has, or begins with."""
 _ALL_HASHES = 1 << 31
 _BUCKET_FILE_ID = re.compile(r"([0-9]{8})-")
 
@@ -43,6 +47,15 @@ def occurring(places: npt.NDArray[Any], count: int) -> tuple[list[int], npt.NDAr
     numbers = np.zeros(count, np.int32)
     numbers[found] = np.arange(len(found), dtype=np.int32)
     return found.tolist(), numbers[places]
+
+
+def check_count(count: int) -> None:
+    """Refuse a number of buckets that no partition can have."""
+    if not 1 <= count <= BUCKETS_MAX:
+        raise ConfigError(
+            f"the bucket count is {count}; expected 1 to {BUCKETS_MAX} per partition. A bucket should hold some "
+            f"hundred MB of rows."
+        )
 
 
 def bucket_place(pieces: Pieces, count: int) -> Place:

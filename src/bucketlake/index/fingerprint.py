@@ -29,20 +29,19 @@ from enum import StrEnum
 
 from bucketlake.config import PROPERTIES_PATH, BucketEngine, TableProperties, lost_properties
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
-from bucketlake.index.bucket_numbers import is_bucket_file_id
+from bucketlake.index.bucket_numbers import BUCKET_COUNT, is_bucket_file_id
+from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import list_versions
 from bucketlake.index.resolve import resolve_index, says_the_same, simple_count
-from bucketlake.index.ruled import RuledIndex
+from bucketlake.index.ruled import RULE_TYPE_KEY, RuledIndex
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout.names import HASHING_CONFIG_FOLDER, path_in_partition
 from bucketlake.state import TableState, files_of
 
 INDEX_TYPE = "hoodie.index.type"
 BUCKET_ENGINE = "hoodie.index.bucket.engine"
-BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
 HASH_FIELDS = "hoodie.bucket.index.hash.field"
-RULE_TYPE_KEY = "hoodie.bucket.index.partition.rule.type"
 EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 KEY_ENCODING = "bucketlake.key.encoding"
 WRITTEN_KEY = "hoodie.datasource.write.recordkey.field"
@@ -65,21 +64,13 @@ def key_encoding(properties: TableProperties) -> KeyEncoding:
     return KeyEncoding.FIELD_VALUE if encodes else KeyEncoding.VALUE
 
 
-def fingerprint(
-    *,
-    key: Sequence[str],
-    buckets: int,
-    hash_fields: Sequence[str],
-    encoding: KeyEncoding,
-    rule_type: str | None = None,
-    engine: BucketEngine = BucketEngine.SIMPLE,
-) -> dict[str, str]:
-    """Return the properties that pin a layout down; `rule_type` is that of its rules, if it has any."""
+def fingerprint(value: IndexValue, *, key: Sequence[str], encoding: KeyEncoding) -> dict[str, str]:
+    """Return the properties that pin a layout down."""
     return {
         INDEX_TYPE: _BUCKET,
-        BUCKET_ENGINE: engine,
-        **({BUCKET_COUNT: str(buckets)} if rule_type is None else {RULE_TYPE_KEY: rule_type}),
-        HASH_FIELDS: ",".join(hash_fields),
+        BUCKET_ENGINE: value.engine,
+        **value.settings(),
+        HASH_FIELDS: ",".join(value.hash_fields or key),
         KEY_ENCODING: encoding,
         WRITTEN_KEY: ",".join(key),
     }
@@ -126,7 +117,7 @@ def writing_index(
             subject=f"the index of {state.store.uri}",
             found=str(index),
             supported="writing to tables with buckets",
-            remedy=copy_instead(state),
+            remedy=_remedy(state),
         )
     if buckets is not None and buckets != count:
         raise _differs(BUCKET_COUNT, stored=str(count), asked=str(buckets))
@@ -135,11 +126,21 @@ def writing_index(
     return index
 
 
+def _remedy(state: TableState) -> str:
+    word = state.properties.bucket_engine
+    is_ours = word is None or word in tuple(BucketEngine) or registered_engine(word) is not None
+    return copy_instead(state) if is_ours else how_to_register(word or "")
+
+
 def is_adopted(properties: TableProperties) -> bool:
     """Tell whether the table says itself where its keys live."""
     return (
         properties.index_type is not None
-        and (simple_count(properties) is not None or RULE_TYPE_KEY in properties.raw)
+        and (
+            simple_count(properties) is not None
+            or RULE_TYPE_KEY in properties.raw
+            or (properties.bucket_engine is not None and properties.bucket_engine not in tuple(BucketEngine))
+        )
         and properties.hash_fields is not None
         and KEY_ENCODING in properties.raw
     )

@@ -1,18 +1,32 @@
-"""Who keeps what a table's engine has on disk? Where nobody has said which engine that is, all of them are asked."""
+"""Who keeps what a table's engine has on disk? Where nobody has said which engine that is, all of ours are asked."""
 
 from __future__ import annotations
 
 from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.errors import UnsupportedError
+from bucketlake.index.engines import how_to_register, registered_engine
 from bucketlake.index.keeper import Keeper
 from bucketlake.index.rings_keeper import RingsKeeper
 from bucketlake.index.rules_keeper import RulesKeeper
 
-_BY_ENGINE: dict[BucketEngine, Keeper] = {
+_BY_ENGINE: dict[str, Keeper] = {
     BucketEngine.SIMPLE: RulesKeeper(),
     BucketEngine.CONSISTENT_HASHING: RingsKeeper(),
 }
 
 
 def keepers_of(properties: TableProperties) -> tuple[Keeper, ...]:
-    engine = properties.bucket_engine
-    return tuple(_BY_ENGINE.values()) if engine is None else (_BY_ENGINE[engine],)
+    word = properties.bucket_engine
+    if word is None:
+        return tuple(_BY_ENGINE.values())
+    if word in _BY_ENGINE:
+        return (_BY_ENGINE[word],)
+    engine = registered_engine(word)
+    if engine is None:
+        raise UnsupportedError(
+            subject=f"the engine of table {properties.name}",
+            found=word,
+            supported=f"changing tables of {', '.join(_BY_ENGINE)}",
+            remedy=how_to_register(word),
+        )
+    return (engine.keeper,)

@@ -47,10 +47,6 @@ from bucketlake.timeline import (
     read_requested_replace,
 )
 
-VIRTUAL_LOGS = "bucketlake.resize.virtual"
-"""A table property: a write to a bucket that is being resized puts its rows to the new file groups only, and a
-reference to them into the old one."""
-
 _VERSION_MAX = (1 << 31) - 1
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
+from bucketlake.index.engines import registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
 from bucketlake.index.rings import RingIndex
@@ -62,7 +63,9 @@ def resolve_index(
 
     # A table that says which engine it has is not asked for what the others keep.
     engine = properties.bucket_engine
-    may_have_rules = engine is not BucketEngine.CONSISTENT_HASHING
+    if engine is not None and engine not in tuple(BucketEngine):
+        return _of_registered(state, engine, as_of, is_told=buckets is not None or declared is not None)
+    may_have_rules = engine != BucketEngine.CONSISTENT_HASHING
     versions, found = (
         load_chosen(state.store, state.timeline, as_of=as_of) if may_have_rules else (NO_VERSIONS, None)
     )
@@ -73,15 +76,15 @@ def resolve_index(
             return RuledIndex(config.rules(path=path), fields, instant_of(path))
         except UnsupportedError as error:
             return NoIndex(fields, f"its rules can't be read: {error}")
-    may_have_rings = engine is not BucketEngine.SIMPLE
+    may_have_rings = engine != BucketEngine.SIMPLE
     rings = list_rings(state.store, state.timeline, as_of=as_of) if may_have_rings else None
-    if rings is not None or engine is BucketEngine.CONSISTENT_HASHING:
+    if rings is not None or engine == BucketEngine.CONSISTENT_HASHING:
         if buckets is not None or declared is not None:
             raise ConfigError(
                 f"the table uses consistent hashing, and the options say buckets={buckets}, rules={rules!r}. "
                 f"Its rings know the layout; drop the options."
             )
-        is_ours = engine is BucketEngine.CONSISTENT_HASHING
+        is_ours = engine == BucketEngine.CONSISTENT_HASHING
         return RingIndex(
             rings if rings is not None else {}, fields, properties.bucket_count if is_ours else None
         )
@@ -101,6 +104,17 @@ def resolve_index(
     if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
         return SimpleIndex(count, fields)
     return NoIndex(fields)
+
+
+def _of_registered(state: TableState, word: str, as_of: str | None, *, is_told: bool) -> Index:
+    found = registered_engine(word)
+    if found is None:
+        return NoIndex(reason=f"its engine {word} is not registered here")
+    if is_told:
+        raise ConfigError(
+            f"the table's engine {word} knows where its keys live; drop what was said of buckets."
+        )
+    return found.resolve(state, as_of)
 
 
 def simple_count(properties: TableProperties) -> int | None:

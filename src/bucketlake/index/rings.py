@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 import pyarrow as pa
 
-from bucketlake.index.bucket_numbers import occurring
+from bucketlake.config import BucketEngine, TableType
+from bucketlake.errors import ConfigError
+from bucketlake.index.bucket_numbers import BUCKET_COUNT, check_count, occurring
 from bucketlake.index.consistent import HashingMetadata, StoredRings, decode_children
+from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing import ring_hash_of
 from bucketlake.index.hashing_arrow import ring_hashes_of
 from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, ResizableIndex, nowhere
 from bucketlake.index.ring import Ring
 from bucketlake.layout.names import hashing_metadata_path
+
+VIRTUAL_LOGS = "bucketlake.resize.virtual"
+"""A table property: a write to a bucket that is being resized puts its rows to the new file groups only, and a
+reference to them into the old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,27 @@ class ConsistentBuckets:
     """The key columns that decide the bucket; empty: all of them."""
     virtual_logs: bool = False
     """Whether rows for a bucket that is being resized are written once, to what takes its place, and not twice."""
+
+    engine: ClassVar[str] = BucketEngine.CONSISTENT_HASHING
+
+    def check(self, table: NewTable) -> None:
+        check_count(self.count)
+        if table.non_blocking:
+            raise ConfigError(
+                f"a table with {self} cannot be non-blocking: its buckets grow by themselves. Drop the option, or give "
+                f"it simple buckets: buckets=N."
+            )
+        if self.virtual_logs and table.table_type is TableType.COPY_ON_WRITE:
+            raise ConfigError(
+                f"virtual logs are for merge-on-read tables whose buckets are resized; found {table.table_type}. Drop "
+                f"the option."
+            )
+
+    def settings(self) -> Mapping[str, str]:
+        return {BUCKET_COUNT: str(self.count)} | ({VIRTUAL_LOGS: "true"} if self.virtual_logs else {})
+
+    def first_files(self) -> Mapping[str, bytes]:
+        return {}
 
     def __str__(self) -> str:
         by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""

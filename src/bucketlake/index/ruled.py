@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
+from bucketlake.config import BucketEngine
+from bucketlake.errors import ConfigError
 from bucketlake.index.bucket_numbers import (
     bucket_groups,
     bucket_of_file,
     bucket_place,
     bucket_prefix,
+    check_count,
     locate_buckets,
 )
+from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing import bucket_of
 from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, RescalableIndex
+from bucketlake.index.partition import INITIAL_INSTANT, HashingConfig
+from bucketlake.index.rule_types import declare_rules
 from bucketlake.index.rules import RULE_TYPE, CountRules
+from bucketlake.layout.names import hashing_config_path
+
+RULE_TYPE_KEY = "hoodie.bucket.index.partition.rule.type"
+"""Where a table says that rules give its partitions their counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,35 @@ class PartitionBuckets:
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
     rule_type: str = RULE_TYPE
+
+    engine: ClassVar[str] = BucketEngine.SIMPLE
+
+    def check(self, table: NewTable) -> None:
+        check_count(self.default)
+        if table.non_blocking:
+            raise ConfigError(
+                f"a table with {self} cannot be non-blocking: a rescale gives file groups new ids, and those of a "
+                f"non-blocking table are fixed. Drop the option, or give it one count: buckets=N."
+            )
+        if not table.partition:
+            raise ConfigError(
+                f"the partition rules are {self.rules!r}, and the table has no partition columns. Name some, or give "
+                f"buckets= alone."
+            )
+        declare_rules(self.rules, self.default, rule_type=self.rule_type)
+
+    def settings(self) -> Mapping[str, str]:
+        return {RULE_TYPE_KEY: self.rule_type}
+
+    def first_files(self) -> Mapping[str, bytes]:
+        first = self.config(INITIAL_INSTANT)
+        return {hashing_config_path(first.instant): first.render()}
+
+    def config(self, instant: str) -> HashingConfig:
+        """Return the rules as a version of them."""
+        return HashingConfig(
+            expressions=self.rules, default_count=self.default, rule_type=self.rule_type, instant=instant
+        )
 
     def __str__(self) -> str:
         by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""

@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
-from bucketlake.index.fingerprint import BUCKET_COUNT, KEY_ENCODING, RULE_TYPE_KEY
+from bucketlake.index.bucket_numbers import BUCKET_COUNT
+from bucketlake.index.fingerprint import KEY_ENCODING
 from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
 from bucketlake.index.partition import (
     ConfigVersions,
@@ -29,7 +30,7 @@ from bucketlake.index.partition import (
 )
 from bucketlake.index.recorded_counts import choose_record, plan_record, recorded_instants
 from bucketlake.index.resolve import COUNT_BEFORE_KEY
-from bucketlake.index.ruled import RuledIndex
+from bucketlake.index.ruled import RULE_TYPE_KEY, RuledIndex
 from bucketlake.layout.names import (
     HASHING_CONFIG_ARCHIVE_FOLDER,
     hashing_config_path,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from bucketlake.config import BucketEngine
 from bucketlake.index.bucket_numbers import (
+    BUCKET_COUNT,
     bucket_groups,
     bucket_of_file,
     bucket_place,
     bucket_prefix,
+    check_count,
     locate_buckets,
 )
+from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing import bucket_of
 from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, RescalableIndex
 from bucketlake.index.ruled import RuledIndex
@@ -30,6 +34,17 @@ class SimpleBuckets:
     count: int = BUCKETS_DEFAULT
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
+
+    engine: ClassVar[str] = BucketEngine.SIMPLE
+
+    def check(self, table: NewTable) -> None:  # noqa: ARG002 # it fits any
+        check_count(self.count)
+
+    def settings(self) -> Mapping[str, str]:
+        return {BUCKET_COUNT: str(self.count)}
+
+    def first_files(self) -> Mapping[str, bytes]:
+        return {}
 
     def __str__(self) -> str:
         by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""

@@ -33,7 +33,7 @@ from bucketlake.commit.writable import check_writable
 from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
 from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
-from bucketlake.index.resizes import VIRTUAL_LOGS
+from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.layout import (
     BaseFile,
     DataFile,

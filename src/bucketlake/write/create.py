@@ -16,7 +16,6 @@ import pyarrow as pa
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
-    BucketEngine,
     KeyGeneratorType,
     MergeMode,
     TableProperties,
@@ -32,17 +31,8 @@ from bucketlake.errors import (
     NotATableError,
     TableExistsError,
 )
-from bucketlake.index import (
-    BUCKETS_MAX,
-    INITIAL_INSTANT,
-    RULE_TYPE,
-    HashingConfig,
-    declare_rules,
-    list_versions,
-    write_config,
-)
+from bucketlake.index import BUCKETS_DEFAULT, BUCKETS_MAX, IndexValue, NewTable, SimpleBuckets, list_versions
 from bucketlake.index.fingerprint import fingerprint, key_encoding
-from bucketlake.index.resizes import VIRTUAL_LOGS
 from bucketlake.keygen import is_certain
 from bucketlake.layout.names import TIMELINE_KEEPER
 from bucketlake.schema import RESERVED, arrow_to_avro, check_names, storable
@@ -67,8 +57,6 @@ __all__ = [
     "properties_of",
 ]
 
-BUCKETS_DEFAULT = 4
-
 FORMAT_VERSION_KEY = "bucketlake.version"
 FORMAT_VERSION = "1"
 """Of what bucketlake keeps in a table beside what Hudi does."""
@@ -89,15 +77,8 @@ class TableSpec:
     partition: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
     """Of two versions of a row the one with the higher values wins; empty: the later write."""
-    buckets: int = BUCKETS_DEFAULT
-    """Per partition, for the life of the table; with rules, of partitions that no rule decides."""
-    partition_rules: str = ""
-    """Bucket counts by partition: `expression,count;expression,count`. Empty: every partition has `buckets`."""
-    rule_type: str = RULE_TYPE
-    hash_fields: tuple[str, ...] = ()
-    """The key columns that decide the bucket; empty: all of them."""
-    engine: BucketEngine = BucketEngine.SIMPLE
-    """How buckets grow. With consistent hashing, `buckets` is how many a partition begins with."""
+    index: IndexValue = SimpleBuckets()  # noqa: RUF009 # it is frozen
+    """Where its keys live."""
     table_type: TableType = TableType.COPY_ON_WRITE
     hive_style: bool = False
     """Whether partition folders are named `dt=2024-01-02`, not `2024-01-02`."""
@@ -106,8 +87,6 @@ class TableSpec:
     database: str | None = None
     non_blocking: bool = False
     """Whether writers that open a bucket at the same time may both commit."""
-    virtual_logs: bool = False
-    """Whether rows for a bucket that is being resized are written only to what takes its place."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More properties to keep with the table."""
 
@@ -161,20 +140,10 @@ def _write_table(store: Store, spec: TableSpec, properties: Mapping[str, str]) -
     # Whoever was cut off before it was a table has left rules that are not ours.
     for path in list_versions(store, with_archived=False).active.values():
         store.delete(path)
-    if spec.partition_rules:
-        write_config(store, config_of(spec))
+    for path, content in spec.index.first_files().items():
+        store.put(path, content)
     store.put_new(TIMELINE_KEEPER, b"")
     return create_properties(store, properties)
-
-
-def config_of(spec: TableSpec) -> HashingConfig:
-    """Return the first version of a new table's rules."""
-    return HashingConfig(
-        expressions=spec.partition_rules,
-        default_count=spec.buckets,
-        rule_type=spec.rule_type,
-        instant=INITIAL_INSTANT,
-    )
 
 
 def properties_of(spec: TableSpec) -> dict[str, str]:
@@ -214,17 +183,10 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
     if spec.database:
         properties["hoodie.database.name"] = spec.database
     properties |= fingerprint(
-        key=spec.key,
-        buckets=spec.buckets,
-        hash_fields=spec.hash_fields or spec.key,
-        encoding=key_encoding(TableProperties.parse(properties)),
-        rule_type=spec.rule_type if spec.partition_rules else None,
-        engine=spec.engine,
+        spec.index, key=spec.key, encoding=key_encoding(TableProperties.parse(properties))
     )
     if spec.non_blocking:
         properties[NON_BLOCKING] = _flag(True)
-    if spec.virtual_logs:
-        properties[VIRTUAL_LOGS] = _flag(True)
     _check_options(spec.options, properties)
     return properties | dict(spec.options)
 
@@ -260,7 +222,7 @@ def _check(spec: TableSpec) -> None:
         ("key", spec.key),
         ("partition", spec.partition),
         ("ordering", spec.ordering),
-        ("hash", spec.hash_fields),
+        ("hash", spec.index.hash_fields),
     ):
         _check_names(role, names)
     for name in spec.key:
@@ -269,10 +231,10 @@ def _check(spec: TableSpec) -> None:
         _check_text_type("partition", name, _column(spec.schema, "partition", name).type)
     for name in spec.ordering:
         _check_ordering(spec.schema, name)
-    strangers = [name for name in spec.hash_fields if name not in spec.key]
+    strangers = [name for name in spec.index.hash_fields if name not in spec.key]
     if strangers:
         raise ConfigError(
-            f"the hash fields are {', '.join(spec.hash_fields)}, and {strangers[0]!r} is not a key column "
+            f"the hash fields are {', '.join(spec.index.hash_fields)}, and {strangers[0]!r} is not a key column "
             f"({', '.join(spec.key)}). A bucket is hashed from the key: name columns of it."
         )
     if spec.non_blocking and (spec.table_type is TableType.COPY_ON_WRITE or not spec.ordering):
@@ -280,31 +242,14 @@ def _check(spec: TableSpec) -> None:
             f"a non-blocking table must be merge-on-read and have ordering columns, which tell of two versions the "
             f"newer; found {spec.table_type}, ordered by {', '.join(spec.ordering) or 'nothing'}."
         )
-    if spec.engine is not BucketEngine.SIMPLE and (spec.non_blocking or spec.partition_rules):
-        raise ConfigError(
-            f"with the engine {spec.engine} a table's buckets grow by themselves, and "
-            + ("it cannot be non-blocking." if spec.non_blocking else "rules for their number mean nothing.")
-            + f" Drop the option, or make a table with the engine {BucketEngine.SIMPLE}."
+    spec.index.check(
+        NewTable(
+            key=spec.key,
+            partition=spec.partition,
+            table_type=spec.table_type,
+            non_blocking=spec.non_blocking,
         )
-    if spec.virtual_logs and (
-        spec.engine is BucketEngine.SIMPLE or spec.table_type is TableType.COPY_ON_WRITE
-    ):
-        raise ConfigError(
-            f"virtual logs are for merge-on-read tables whose buckets are resized; found {spec.table_type} with the "
-            f"engine {spec.engine}. Drop the option."
-        )
-    if not 1 <= spec.buckets <= BUCKETS_MAX:
-        raise ConfigError(
-            f"the bucket count is {spec.buckets}; expected 1 to {BUCKETS_MAX} per partition. A bucket should hold "
-            f"some hundred MB of rows."
-        )
-    if spec.partition_rules:
-        if not spec.partition:
-            raise ConfigError(
-                f"the partition rules are {spec.partition_rules!r}, and the table has no partition columns. Name some, "
-                f"or give buckets= alone."
-            )
-        declare_rules(spec.partition_rules, spec.buckets, rule_type=spec.rule_type)
+    )
 
 
 def _check_columns(schema: pa.Schema) -> None:

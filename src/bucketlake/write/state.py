@@ -17,7 +17,8 @@ from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import Index
-from bucketlake.index.resizes import VIRTUAL_LOGS, Offspring, offspring_of
+from bucketlake.index.resizes import Offspring, offspring_of
+from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, FileGroupId, FileSlice, file_groups_of, slices_of
 from bucketlake.layout.names import fixed_file_id

@@ -43,7 +43,7 @@ def test_adopt_keeps_the_layout_with_the_table(run: Any, copied: Callable[[str],
     code, out, err = run("adopt", folder, "--buckets", 4, "--hash-field", "k1", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    assert (found["buckets"], found["hash fields"], found["rows"]) == (4, ["k1"], 8)
+    assert (found["index"], found["rows"]) == ("simple buckets: 4 per partition, hashed from k1", 8)
     assert load_properties(LocalStore(folder)).bucket_count == 4
     assert "field:value" in run("adopt", folder, "--buckets", 4, "--hash-field", "k1")[1]
 

@@ -429,7 +429,7 @@ def test_a_table_with_rules_is_made_adopted_and_explained(run: Any, tmp_path: Pa
     assert "mod 5" in run("explain", path, "7", "--partition", "2026-01-01")[1]
     code, _, err = run("explain", path, "7")
     assert (code, "name it by its path" in err) == (2, True)
-    assert json.loads(run("adopt", path, "--json")[1])["rules"] == "2026-.*,5"
+    assert "2026-.*,5" in json.loads(run("adopt", path, "--json")[1])["index"]
     code, _, err = run(
         "create", tmp_path / "b", "--schema", "id BIGINT, dt STRING", "--key", "id", "--partition", "dt",
         "--partition-rules", "2026-(,5",

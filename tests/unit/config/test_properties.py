@@ -171,7 +171,6 @@ def test_a_missing_key_is_an_error_that_names_it(key: str) -> None:
         ("hoodie.table.timeline.timezone", "CET"),
         ("hoodie.table.keygenerator.type", "MAGIC"),
         ("hoodie.keygen.timebased.timestamp.type", "SUNDIAL"),
-        ("hoodie.index.bucket.engine", "MAGIC"),
         ("hoodie.bucket.index.num.buckets", "0"),
         ("hoodie.bucket.index.num.buckets", "four"),
         ("hoodie.table.checksum", "x"),

@@ -13,6 +13,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import abort, begin
 from bucketlake.config import load_properties
 from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
+from bucketlake.index import SimpleBuckets
 from bucketlake.services import (
     CleanPlan,
     Retention,
@@ -224,7 +225,7 @@ def test_a_write_whose_files_a_clean_took_away_is_run_again() -> None:
             key=("id",),
             partition=("dt",),
             ordering=("ts",),
-            buckets=1,
+            index=SimpleBuckets(1),
             table_type="COPY_ON_WRITE",
         ),
     )

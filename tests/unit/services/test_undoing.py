@@ -14,9 +14,9 @@ from bucketlake.commit import locks
 from bucketlake.commit.claims import Outcome, list_claims
 from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.commit.publishing import publish_claim, settle
-from bucketlake.config import BucketEngine, load_properties, update_properties
+from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import CommitConflictError, ConflictError, InstantError
-from bucketlake.index import current_version, list_versions
+from bucketlake.index import ConsistentBuckets, SimpleBuckets, current_version, list_versions
 from bucketlake.index.fingerprint import BUCKET_COUNT, RULE_TYPE_KEY
 from bucketlake.index.resolve import COUNT_BEFORE_KEY
 from bucketlake.layout.names import hashing_config_path
@@ -47,7 +47,7 @@ _numbers = itertools.count()
 
 def a_table(table_type: str = "MERGE_ON_READ", **more: Any) -> Table:
     store = Bucket()
-    spec = {"buckets": 2, "table_type": table_type, **more}
+    spec = {"index": SimpleBuckets(2), "table_type": table_type, **more}
     create(
         store,
         TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), **spec),
@@ -60,7 +60,7 @@ def table_of(store: Store) -> Table:
 
 
 def a_ring(*, virtual_logs: bool = True, table_type: str = "MERGE_ON_READ") -> Table:
-    table = a_table(table_type, engine=BucketEngine.CONSISTENT_HASHING, virtual_logs=virtual_logs)
+    table = a_table(table_type, index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     table.upsert(orders(range(40), "first", 1))
     return table
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketlake.index import SimpleBuckets
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import key_hashes
@@ -35,7 +36,10 @@ SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("note", pa.string
 
 def a_plan(buckets: int) -> WriteState:
     store = MemoryStore()
-    create(store, TableSpec(name="t", schema=SCHEMA, key=("id",), partition=("dt",), buckets=buckets))
+    create(
+        store,
+        TableSpec(name="t", schema=SCHEMA, key=("id",), partition=("dt",), index=SimpleBuckets(buckets)),
+    )
     state = load_state(store)
     index = writing_index(state, buckets=None, hash_fields=None)
     return plan_write(

@@ -58,7 +58,7 @@ def test_a_table_of_hudi_is_adopted_and_says_its_layout_from_then_on(
     assert plan.rows == rows
     assert seen[0] == (0, plan.file_groups)
     assert seen[-1] == (plan.file_groups, plan.file_groups)
-    assert "agree with 4 buckets" in str(plan)
+    assert "agree with simple buckets: 4 per partition" in str(plan)
     state = load_state(store)
     assert is_adopted(state.properties)
     assert writing_index(state) == SimpleIndex(4, tuple(fields or before.record_key_fields))
@@ -115,9 +115,9 @@ def test_a_table_with_rings_is_adopted_by_them(copied: Callable[[str], LocalStor
     store = copied(f"mor_consistent_{name}")
     with pytest.raises(LayoutMismatchError, match="its rings began with 4"):
         adopt(store, buckets=2)
-    assert adopt(store).buckets == 4
+    assert str(adopt(store).index) == "consistent hashing: 4 buckets at first, hashed from id"
     properties = load_properties(store)
-    assert properties.bucket_engine is BucketEngine.CONSISTENT_HASHING
+    assert properties.bucket_engine == BucketEngine.CONSISTENT_HASHING
     assert properties.bucket_count == 4
 
 

@@ -19,7 +19,7 @@ from bucketlake.errors import (
     TableExistsError,
     UnsupportedError,
 )
-from bucketlake.index import RuledIndex, SimpleIndex
+from bucketlake.index import RuledIndex, SimpleBuckets, SimpleIndex
 from bucketlake.index.fingerprint import KEY_ENCODING, fingerprint, is_adopted, key_encoding, writing_index
 from bucketlake.schema import avro_to_arrow
 from bucketlake.state import load_state, table_schema
@@ -44,7 +44,9 @@ SCHEMA = pa.schema(
         ("address", pa.struct([("city", pa.string()), ("zip", pa.float32())])),
     ]
 )
-SPEC = TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), buckets=8)
+SPEC = TableSpec(
+    name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), index=SimpleBuckets(8)
+)
 
 
 def test_a_new_table_opens_as_it_was_described() -> None:
@@ -108,7 +110,7 @@ def test_every_choice_of_the_spec_is_kept() -> None:
     spec = replace(
         SPEC,
         key=("id", "address.city"),
-        hash_fields=("address.city",),
+        index=SimpleBuckets(8, ("address.city",)),
         table_type=TableType.MERGE_ON_READ,
         hive_style=True,
         url_encode=True,
@@ -163,9 +165,9 @@ def test_every_choice_of_the_spec_is_kept() -> None:
         ({"ordering": ("tags",)}, "ordering column 'tags' is a list"),
         ({"ordering": ("raw",)}, "ordering column 'raw' is a binary"),
         ({"ordering": ("address.city",)}, "inside a struct"),
-        ({"hash_fields": ("k2",)}, "'k2' is not a key column"),
-        ({"buckets": 0}, "bucket count is 0"),
-        ({"buckets": BUCKETS_MAX + 1}, f"bucket count is {BUCKETS_MAX + 1}"),
+        ({"index": SimpleBuckets(8, ("k2",))}, "'k2' is not a key column"),
+        ({"index": SimpleBuckets(0)}, "bucket count is 0"),
+        ({"index": SimpleBuckets(BUCKETS_MAX + 1)}, f"bucket count is {BUCKETS_MAX + 1}"),
         ({"options": {"hoodie.table.version": "8"}}, r"hoodie\.table\.version"),
         ({"options": {"hoodie.table.checksum": "8"}}, r"hoodie\.table\.checksum"),
     ],
@@ -297,7 +299,7 @@ def test_stored_rules_make_a_table_no_simple_one() -> None:
 
 def test_the_fingerprint_says_all_six() -> None:
     properties = load_properties(made())
-    kept = fingerprint(key=("id",), buckets=8, hash_fields=("id",), encoding=key_encoding(properties))
+    kept = fingerprint(SimpleBuckets(8), key=("id",), encoding=key_encoding(properties))
     assert len(kept) == 6
     assert kept.items() <= properties.raw.items()
 

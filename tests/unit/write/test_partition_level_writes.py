@@ -21,7 +21,14 @@ from bucketlake.errors import (
     NotATableError,
     UnsupportedError,
 )
-from bucketlake.index import INITIAL_INSTANT, HashingConfig, RuledIndex, write_config
+from bucketlake.index import (
+    INITIAL_INSTANT,
+    HashingConfig,
+    PartitionBuckets,
+    RuledIndex,
+    SimpleBuckets,
+    write_config,
+)
 from bucketlake.index.fingerprint import RULE_TYPE_KEY, writing_index
 from bucketlake.layout.names import hashing_config_path
 from bucketlake.state import load_state
@@ -85,17 +92,17 @@ def test_a_new_table_has_its_rules_as_hudi_spells_them() -> None:
 @pytest.mark.parametrize(
     ("spec", "fault"),
     [
-        ({"partition_rules": "a,0"}, "position 2"),
-        ({"partition_rules": "a,70000"}, "1 to 65536"),
-        ({"partition_rules": "(a,3"}, "position 0"),
-        ({"partition_rules": "a"}, "position 1"),
+        ({"index": PartitionBuckets("a,0")}, "position 2"),
+        ({"index": PartitionBuckets("a,70000")}, "1 to 65536"),
+        ({"index": PartitionBuckets("(a,3")}, "position 0"),
+        ({"index": PartitionBuckets("a")}, "position 1"),
         ({"partition": ()}, "no partition columns"),
     ],
 )
 def test_rules_that_make_no_sense_make_no_table(spec: dict[str, object], fault: str) -> None:
     store = MemoryStore()
     words: dict[str, object] = {
-        "name": "t", "schema": SCHEMA, "key": ("id",), "partition": ("dt",), "partition_rules": RULES, **spec
+        "name": "t", "schema": SCHEMA, "key": ("id",), "partition": ("dt",), "index": PartitionBuckets(RULES), **spec
     }  # fmt: skip
     with pytest.raises(ConfigError, match=fault):
         create(store, TableSpec(**words))  # type: ignore[arg-type]
@@ -111,9 +118,9 @@ def test_an_unknown_rule_type_makes_no_table() -> None:
 @pytest.mark.shows("P3")
 def test_a_table_never_is_without_its_rules_wherever_its_maker_was_cut_off() -> None:
     spec = TableSpec(
-        name="t", schema=SCHEMA, key=("id",), partition=("dt",), buckets=2, partition_rules=RULES
+        name="t", schema=SCHEMA, key=("id",), partition=("dt",), index=PartitionBuckets(RULES, default=2)
     )
-    simple = TableSpec(name="t", schema=SCHEMA, key=("id",), partition=("dt",), buckets=7)
+    simple = TableSpec(name="t", schema=SCHEMA, key=("id",), partition=("dt",), index=SimpleBuckets(7))
     for step in itertools.count(1):
         store = MemoryStore()
         faulty = FaultyStore(store, fails_at=step, is_dead=True, took_effect=True)

@@ -1,0 +1,129 @@
+"""What a table that Hudi made is to be taken for: what it keeps itself, and what the caller says of it.
+
+A key with the hash h in bucket b fits n buckets exactly if n divides h - b, so the greatest common divisor of these
+differences tells the right count, or a multiple of it, after a few keys (`CountGuess`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
+from bucketlake.index.consistent import list_rings
+from bucketlake.index.engines import IndexValue
+from bucketlake.index.fingerprint import copy_instead
+from bucketlake.index.hashing_arrow import buckets_of
+from bucketlake.index.index import PlacedIndex
+from bucketlake.index.partition import list_versions
+from bucketlake.index.resolve import resolve_index
+from bucketlake.index.rings import ConsistentBuckets, RingIndex
+from bucketlake.index.rule_types import declare_rules
+from bucketlake.index.ruled import PartitionBuckets, RuledIndex
+from bucketlake.index.rules import BUCKETS_MAX
+from bucketlake.index.simple import SimpleBuckets, SimpleIndex
+from bucketlake.state import TableState
+
+_ALL_HASHES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Where the keys of a table are said to live."""
+
+    index: PlacedIndex
+    value: IndexValue
+    """The same, as it is to be kept with the table."""
+    keeps_rules: bool = False
+    """Whether the table has versions of its rules already."""
+
+
+def claim_of(
+    state: TableState, *, buckets: int | None, hash_fields: Sequence[str] | None, rules: str | None
+) -> Claim:
+    """Take what a table says of its buckets, and a caller where it is silent; ConfigError if that is too little.
+
+    Both may be left out where the table has rings, or versions of its rules.
+    """
+    if buckets is not None and not 1 <= buckets <= BUCKETS_MAX:
+        raise ConfigError(f"the bucket count is {buckets}; expected 1 to {BUCKETS_MAX} per partition.")
+    if list_rings(state.store, state.timeline) is not None:
+        index = resolve_index(state, hash_fields=hash_fields, rules=rules)
+        assert isinstance(index, RingIndex)
+        return Claim(index, ConsistentBuckets(_first_count(index, buckets), index.hash_fields))
+    has_versions = bool(list_versions(state.store, with_archived=False))
+    stored = state.properties.bucket_count
+    if not has_versions:
+        if buckets is None and stored is None:
+            raise ConfigError(
+                f"{state.store.uri} does not say how many buckets a partition has. Give the count that its writer was "
+                f"given: buckets=N (hoodie.bucket.index.num.buckets)."
+            )
+        if stored is not None and buckets is not None and stored != buckets:
+            raise LayoutMismatchError(
+                f"{state.store.uri} says it has {stored} buckets, and is to be adopted with {buckets}. A table's "
+                f"layout is kept once; drop the option to keep {stored}."
+            )
+        if rules is not None:
+            declare_rules(rules, buckets or stored or 1)
+    index = resolve_index(state, buckets=buckets, hash_fields=hash_fields, rules=rules)
+    if isinstance(index, SimpleIndex):
+        return Claim(index, SimpleBuckets(index.count, index.hash_fields))
+    if isinstance(index, RuledIndex):
+        by = index.rules
+        value = PartitionBuckets(by.expressions, by.default_count, index.hash_fields, by.rule_type)
+        return Claim(index, value, keeps_rules=bool(index.version))
+    raise UnsupportedError(
+        subject=f"the index of {state.store.uri}",
+        found=str(index),
+        supported="adopting tables with buckets",
+        remedy=copy_instead(state),
+    )
+
+
+def _first_count(index: RingIndex, asked: int | None) -> int:
+    """Return the bucket count of new partitions, which the rings all tell."""
+    counts = {index.rings[partition].initial_count for partition in index.rings}
+    if asked is not None and counts - {asked}:
+        raise LayoutMismatchError(
+            f"the table is to be adopted with {asked} buckets for new partitions, and its rings began with "
+            f"{', '.join(map(str, sorted(counts)))}. Drop the option. Nothing was changed."
+        )
+    if asked is None and len(counts) != 1:
+        raise ConfigError(
+            f"the rings of the table began with {', '.join(map(str, sorted(counts))) or 'nothing'}; say how many "
+            f"buckets new partitions get: buckets=N (hoodie.bucket.index.num.buckets)."
+        )
+    return asked if asked is not None else counts.pop()
+
+
+@dataclass(slots=True)
+class CountGuess:
+    """Remembers what keys tell about the one count of a table."""
+
+    index: PlacedIndex
+    highest_bucket: int = field(default=0, init=False)
+    divisor: int = field(default=0, init=False)
+    """The greatest common divisor of hash - bucket over all keys seen."""
+
+    def look_at(self, record_keys: Any, slot: str) -> None:
+        """Take in keys that lie in a slot."""
+        if isinstance(self.index, SimpleIndex):
+            bucket = self.index.number_of(slot)
+            hashes = buckets_of(record_keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
+            self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - bucket), self.divisor)))
+
+    def look_at_slots(self, slots: Sequence[str]) -> None:
+        """Take in which slots the table has."""
+        if isinstance(self.index, SimpleIndex):
+            self.highest_bucket = max(map(self.index.number_of, slots), default=0)
+
+    @property
+    def count(self) -> int | None:
+        """The count that all keys seen agree with, None if there is none, or partitions have counts of their own."""
+        is_one_count = isinstance(self.index, SimpleIndex)
+        fits = is_one_count and self.highest_bucket < self.divisor <= BUCKETS_MAX
+        return self.divisor if fits else None
