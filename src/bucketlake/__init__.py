@@ -31,6 +31,7 @@ from bucketlake.read import Filter, Op
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention
 from bucketlake.spark import SPARK_SETTINGS
 from bucketlake.sql import sql
+from bucketlake.storage import memory_in_use, set_memory_budget
 from bucketlake.table import Table, create_table, parquet_files
 
 __all__ = [
@@ -60,7 +61,9 @@ __all__ = [
     "UnsafePathError",
     "UnsupportedError",
     "create_table",
+    "memory_in_use",
     "parquet_files",
     "register_rule_type",
+    "set_memory_budget",
     "sql",
 ]

@@ -28,7 +28,7 @@ from bucketlake.layout import (
 )
 from bucketlake.layout.names import split_path
 from bucketlake.schema import META_COLUMNS, avro_to_arrow
-from bucketlake.storage import FileStat, Kept, Store, in_parallel
+from bucketlake.storage import FileCache, FileStat, Store, in_parallel
 from bucketlake.timeline import (
     WRITE_ACTIONS,
     Action,
@@ -306,7 +306,7 @@ class _Told:
     replaced: Mapping[str, tuple[str, ...]]
 
 
-_TOLD: Kept[_Told] = Kept(64 << 20)
+_TOLD: FileCache[_Told] = FileCache("commits")
 _TOLD_FILE_BYTES = 600
 
 
@@ -339,7 +339,7 @@ def _load_view(store: Store, properties: TableProperties, timeline: Timeline) ->
     return replace(view, undone=frozenset[str]().union(*undone)) if rollbacks else view
 
 
-_UNDONE: Kept[frozenset[str]] = Kept(1 << 20)
+_UNDONE: FileCache[frozenset[str]] = FileCache("rollbacks")
 
 
 def _undone_by(rollback: Instant, store: Store) -> frozenset[str]:
@@ -389,7 +389,9 @@ def _stored_schema(state: TableState, as_of: str | None) -> pa.Schema:
     return _schema_of_a_base_file(state)
 
 
-_SCHEMAS: Kept[tuple[pa.Schema | None]] = Kept(16 << 20)
+_SCHEMAS: FileCache[tuple[pa.Schema | None]] = FileCache("schemas")
+_SCHEMA_BYTES_PER_LETTER = 5
+"""How much more a schema takes than its Avro text; measured on 5 to 200 columns."""
 
 
 def _schema_written_by(instant: Instant, store: Store) -> pa.Schema | None:
@@ -398,7 +400,7 @@ def _schema_written_by(instant: Instant, store: Store) -> pa.Schema | None:
     if known is None:
         text = _told_by(instant, store).schema
         known = (None if text is None else avro_to_arrow(text, path=instant.path),)
-        _SCHEMAS.put(store, stat, known, len(text or "") + 1_000)
+        _SCHEMAS.put(store, stat, known, _SCHEMA_BYTES_PER_LETTER * len(text or "") + 1_000)
     return known[0]
 
 

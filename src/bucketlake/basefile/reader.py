@@ -29,7 +29,7 @@ from bucketlake.basefile.footer import open_parquet
 from bucketlake.basefile.seal import damaged
 from bucketlake.errors import CorruptTableError
 from bucketlake.schema import RECORD_KEY_COLUMN, align, key_hashes
-from bucketlake.storage import Kept, LocalStore, Store, open_input
+from bucketlake.storage import FileCache, LocalStore, Store, open_input
 
 _BATCH_ROWS = 32768
 """Of half, once and twice as many the cheapest for a merged scan, in a rough trial."""
@@ -83,7 +83,7 @@ class _KeysOfFile:
         return any((self.hashes == wanted).any() for wanted in key_hashes(keys))
 
 
-_KEYS: Kept[_KeysOfFile] = Kept(128 << 20)
+_KEYS: FileCache[_KeysOfFile] = FileCache("key hashes")
 _FIRST_KEYS = 64
 _FEW = 16
 """For more keys than these it is cheaper to look into the file."""
@@ -117,7 +117,7 @@ def _rows_of_keys(
         is_whole = len(hashes) == file.metadata.num_row_groups > 0
     if is_whole:
         found = _KeysOfFile(np.concatenate(hashes), pa.chunked_array([pa.array(first, pa.string())]))
-        _KEYS.put(store, stat, found, found.hashes.nbytes)
+        _KEYS.put(store, stat, found, found.hashes.nbytes + found.first.nbytes)
 
 
 def _rows_in_groups(

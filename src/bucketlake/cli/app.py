@@ -47,16 +47,3 @@ def pairs(texts: Sequence[str]) -> Mapping[str, str] | None:
     if wrong:
         raise ConfigError(f"--storage takes NAME=VALUE and got {wrong[0]!r}.")
     return {name: value for name, _, value in split} or None
-
-
-def human_bytes(count: float) -> str:
-    """Spell a size for a person.
-
-    >>> human_bytes(1536)
-    '1.5 KiB'
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

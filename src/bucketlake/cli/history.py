@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from bucketlake.cli.app import AsJson, Storage, TablePath, app, human_bytes, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen, grid
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
+from bucketlake.storage import render_bytes
 
 savepoint = typer.Typer(help="Moments of a table that stay.", no_args_is_help=True)
 app.add_typer(savepoint, name="savepoint")
@@ -117,5 +118,5 @@ def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> 
 
 def _show(as_json: bool, facts: dict[str, object], plan: str, *, done: bool) -> None:
     size = facts.get("size_bytes")
-    shown = f" ({human_bytes(size)})" if isinstance(size, int) else ""
+    shown = f" ({render_bytes(size)})" if isinstance(size, int) else ""
     Screen(as_json).show(facts, plan, f"done{shown}" if done else f"{_HINT}{shown}")

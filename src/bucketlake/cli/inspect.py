@@ -1,24 +1,56 @@
-"""`bucketlake describe | timeline | layout | explain`: what a table is, without reading a row of it."""
+"""`bucketlake describe | timeline | layout | explain`: what a table is, without reading a row of it.
+
+`describe --process` says what the process remembers of files.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from bucketlake.cli.app import AsJson, Buckets, Storage, TablePath, app, human_bytes, open_table
-from bucketlake.cli.screen import Screen, fact_grid, grid
+from bucketlake.cli.app import AsJson, Buckets, Storage, TablePath, app, open_table
+from bucketlake.cli.screen import Grid, Screen, fact_grid, grid
 from bucketlake.cli.values import parse_key
+from bucketlake.errors import ConfigError
+from bucketlake.storage import memory_in_use, render_bytes
+from bucketlake.table import Table
 
 
 @app.command()
 def describe(
-    table: TablePath, as_json: AsJson = False, storage: Storage = None, buckets: Buckets = None
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Path or URI of the table.")] = None,
+    process: Annotated[
+        bool, typer.Option("--process", help="Say what this process remembers of files, and its budget.")
+    ] = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    buckets: Buckets = None,
 ) -> None:
     """Say what a table is: type, keys, index, schema, newest commit."""
-    found = open_table(table, storage, buckets=buckets).describe()
-    facts = {
+    if table is None and not process:
+        raise ConfigError("describe needs the path of a TABLE, or --process.")
+    shown = [] if table is None else [_described(open_table(table, storage, buckets=buckets))]
+    shown += [_memory()] if process else []
+    value = {name: fact for facts, _ in shown for name, fact in facts.items()}
+    Screen(as_json).show(value, *(drawing for _, drawings in shown for drawing in drawings))
+
+
+_Shown = tuple[dict[str, object], Sequence[Grid | str]]
+"""What there is to say, for JSON and drawn."""
+
+
+def _memory() -> _Shown:
+    memory = memory_in_use()
+    facts = {"size_bytes": memory.size_bytes, **asdict(memory)}
+    return {"memory": facts}, (str(memory),)
+
+
+def _described(table: Table) -> _Shown:
+    found = table.describe()
+    facts: dict[str, object] = {
         "path": found.path,
         "name": found.name,
         "type": found.table_type,
@@ -39,7 +71,7 @@ def describe(
     for field in found.schema:
         columns.add_row(field.name, str(field.type), "yes" if field.nullable else "no")
     schema = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in found.schema]
-    Screen(as_json).show({**facts, "schema": schema}, fact_grid("", facts), "", columns)
+    return {**facts, "schema": schema}, (fact_grid("", facts), "", columns)
 
 
 @app.command()
@@ -71,9 +103,9 @@ def layout(
             str(len(part.slices)),
             str(part.base_files),
             str(part.log_files),
-            human_bytes(part.size_bytes),
-            human_bytes(part.log_bytes),
-            human_bytes(largest),
+            render_bytes(part.size_bytes),
+            render_bytes(part.log_bytes),
+            render_bytes(largest),
             f"{part.skew:.2f}",
         )
         rows.append(
@@ -95,7 +127,7 @@ def layout(
             }
         )
     drawn.caption = (
-        f"{human_bytes(found.size_bytes)} in all; the largest file group is {found.skew:.2f} × the average"
+        f"{render_bytes(found.size_bytes)} in all; the largest file group is {found.skew:.2f} × the average"
     )
     Screen(as_json).show(
         {"size_bytes": found.size_bytes, "skew": round(found.skew, 4), "partitions": rows}, drawn

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from bucketlake.cli.app import AsJson, Storage, TablePath, app, human_bytes, open_table
+from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.progress import progress_bar
 from bucketlake.cli.screen import Screen, fact_grid, grid
 from bucketlake.state import load_state
+from bucketlake.storage import render_bytes
 from bucketlake.write.adopt import adopt as adopt_table
 from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
 
@@ -78,11 +79,11 @@ def drop(
     drawn = grid(f"metadata table of {store.uri}", "partition", "files", "size", numbers=("files", "size"))
     for partition in plan.partitions:
         inside = [file for file in plan.files if f"/metadata/{partition}/" in f"/{file.path}"]
-        drawn.add_row(partition, str(len(inside)), human_bytes(sum(file.size_bytes for file in inside)))
+        drawn.add_row(partition, str(len(inside)), render_bytes(sum(file.size_bytes for file in inside)))
     drawn.caption = (
         "there is none"
         if plan.is_empty
-        else f"{len(plan.files)} files, {human_bytes(plan.size_bytes)} "
+        else f"{len(plan.files)} files, {render_bytes(plan.size_bytes)} "
         + ("delisted and deleted" if yes else "would be delisted and deleted: give --yes to do it")
     )
     Screen(as_json).show(facts, drawn)

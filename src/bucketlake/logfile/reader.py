@@ -33,7 +33,7 @@ from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks,
 from bucketlake.logfile.records import LogDeletes, LogRecords
 from bucketlake.logfile.reference import decode_reference
 from bucketlake.schema import RECORD_KEY_COLUMN, align, parse_avro
-from bucketlake.storage import Kept, Store, open_input
+from bucketlake.storage import FileCache, Store, open_input
 
 _logger = logging.getLogger("bucketlake.logfile")
 
@@ -113,7 +113,9 @@ def _decoded(store: Store, path: str) -> Iterable[Block]:
 
 
 _SMALL_BYTES = 1 << 20
-_BLOCKS: Kept[tuple[Block, ...]] = Kept(64 << 20)
+_BLOCKS: FileCache[tuple[Block, ...]] = FileCache("log blocks")
+_BLOCK_BYTES = 700
+"""What a block takes beside the bytes of the file and the texts of its header."""
 
 
 def _decoded_and_kept(store: Store, path: str) -> Iterable[Block]:
@@ -124,7 +126,8 @@ def _decoded_and_kept(store: Store, path: str) -> Iterable[Block]:
     blocks = _BLOCKS.get(store, stat)
     if blocks is None:
         blocks = tuple(decode_blocks(memoryview(store.read(path)), path=path))
-        _BLOCKS.put(store, stat, blocks, stat.size_bytes)
+        texts = sum(len(text) for block in blocks for text in block.header.values())
+        _BLOCKS.put(store, stat, blocks, stat.size_bytes + texts + _BLOCK_BYTES * len(blocks))
     return blocks
 
 

@@ -10,9 +10,11 @@ concurrent.py  many requests at once
 input.py    from a store's file to something pyarrow reads
 handover.py  what tasks of a job leave for each other
 spill.py    a file being written, in memory while it is small
-kept.py     what was found out about files, by their versions
+memory_budget.py  what a process remembers of files, within one budget
+byte_sizes.py  numbers of bytes, as people read and write them
 """
 
+from bucketlake.storage.byte_sizes import parse_bytes, render_bytes
 from bucketlake.storage.concurrent import in_parallel
 from bucketlake.storage.handover import (
     Handover,
@@ -22,9 +24,15 @@ from bucketlake.storage.handover import (
     remove_handover,
 )
 from bucketlake.storage.input import open_input
-from bucketlake.storage.kept import Kept
 from bucketlake.storage.local import LocalStore
 from bucketlake.storage.memory import MemoryStore
+from bucketlake.storage.memory_budget import (
+    FileCache,
+    MemoryBudget,
+    MemoryInUse,
+    memory_in_use,
+    set_memory_budget,
+)
 from bucketlake.storage.objects import ObjectStore
 from bucketlake.storage.open import open_store
 from bucketlake.storage.paths import check_path
@@ -32,11 +40,13 @@ from bucketlake.storage.spill import Spill
 from bucketlake.storage.store import FileStat, Listing, Store
 
 __all__ = [
+    "FileCache",
     "FileStat",
     "Handover",
-    "Kept",
     "Listing",
     "LocalStore",
+    "MemoryBudget",
+    "MemoryInUse",
     "MemoryStore",
     "ObjectStore",
     "OnDisk",
@@ -46,7 +56,11 @@ __all__ = [
     "handover_in",
     "in_parallel",
     "left_handovers",
+    "memory_in_use",
     "open_input",
     "open_store",
+    "parse_bytes",
     "remove_handover",
+    "render_bytes",
+    "set_memory_budget",
 ]

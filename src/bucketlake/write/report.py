@@ -19,6 +19,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.errors import ProofError
 from bucketlake.layout.names import split_path
 from bucketlake.schema import arrow_to_avro
+from bucketlake.storage import render_bytes
 from bucketlake.timeline import SCHEMA_KEY, CommitMetadata, WriteStat
 from bucketlake.write.task import GroupWritten
 
@@ -146,7 +147,7 @@ class CommitSummary:
         counts += [f"{count:,} {word}" for word, count in named if count]
         lines = [
             f"{self._word} {self.instant}: {', '.join(counts)}",
-            f"  {self.files:,} files, {_bytes(self.bytes)} in {self.partitions:,} partitions"
+            f"  {self.files:,} files, {render_bytes(self.bytes)} in {self.partitions:,} partitions"
             + (f", {self.replaced:,} file groups replaced" if self.replaced else ""),
             "  " + ", ".join(f"{stage} {taken:.2f} s" for stage, taken in self.seconds.items()),
             *(f"  {line}" for line in self.services),
@@ -181,11 +182,3 @@ def summarize(
         replaced=sum(len(file_ids) for file_ids in replaced.values()),
         seconds=dict(seconds),
     )
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bucketlake.basefile import footer, read_base_file, reader
 from bucketlake.schema import RECORD_KEY_COLUMN
-from bucketlake.storage import FileStat, Kept, MemoryStore
+from bucketlake.storage import MemoryStore
 
 SCHEMA = pa.schema([(RECORD_KEY_COLUMN, pa.string()), ("note", pa.string())])
 
@@ -92,16 +92,3 @@ class _CountsReads(MemoryStore):
     def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         self.reads += 1
         return super().read(path, offset=offset, length=length)
-
-
-def test_those_used_last_are_kept_and_one_too_large_is_not() -> None:
-    store = MemoryStore()
-    files = {name: FileStat(name, 1, 1, "1") for name in "abc"}
-    kept: Kept[str] = Kept(20)
-    kept.put(store, files["a"], "of a", 10)
-    kept.put(store, files["b"], "of b", 10)
-    assert kept.get(store, files["a"]) == "of a"
-    kept.put(store, files["c"], "of c", 10)
-    assert [kept.get(store, files[name]) for name in "abc"] == ["of a", None, "of c"]
-    kept.put(store, files["b"], "too large", 21)
-    assert kept.get(store, files["b"]) is None
