@@ -20,10 +20,11 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
 
-from bucketlake import SPARK_SETTINGS
+from bucketlake import SPARK_SETTINGS, memory_in_use
 from bucketlake.spark import write as spark_write
 from bucketlake.spark.write import FrameRows
 from bucketlake.write import Operation, run_write
@@ -41,6 +42,7 @@ from spark.processes import is_running, run_cases, wait_for, wait_until_gone
 from spark.write_scenarios import SCENARIO_CASES
 
 EXECUTORS = 2
+WORKERS_BUDGET_BYTES = 7 << 20
 JAVA = "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 
@@ -110,6 +112,18 @@ def a_second_attempt_overtakes(place: Place, table_type: str, step: Step) -> Non
     check_nothing_is_left(table.store)
 
 
+def workers_follow_their_environment(place: Place) -> None:
+    """Each is a process with a memory budget of its own; nobody calls `set_memory_budget` there."""
+
+    def budgets(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"bytes": [memory_in_use().budget_bytes]})
+
+    found = place.spark.range(2, numPartitions=2).mapInArrow(budgets, "bytes long").collect()
+    assert [row.bytes for row in found] == [WORKERS_BUDGET_BYTES] * 2
+    assert memory_in_use().budget_bytes != WORKERS_BUDGET_BYTES
+
+
 @contextmanager
 def a_worker_on_another_host(spark: SparkSession, folder: Path) -> Iterator[None]:
     """Add an executor at another address: Spark does not start a second attempt on the host of the first."""
@@ -136,6 +150,9 @@ def wait_for_executors(spark: SparkSession, count: int, *, seconds_max: float = 
         time.sleep(0.05)
 
 
+BUDGET_CASES: dict[str, Callable[[Place], None]] = {
+    "workers have the memory budget of their environment": workers_follow_their_environment,
+}
 KILLED_CASES: dict[str, Callable[[Place], None]] = {
     "an executor is killed while it tags rows": partial(
         an_executor_is_killed, table_type="MERGE_ON_READ", step="tag"
@@ -165,6 +182,7 @@ def main(folder: Path) -> int:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.executorEnv.BUCKETLAKE_MEMORY", "7MB")
         .config("spark.speculation", "true")
         .config("spark.speculation.quantile", "0.5")
         # What a lost executor held is asked for in vain: not for long.
@@ -188,7 +206,7 @@ def run_all(place: Place, folder: Path) -> int:
     def bound(cases: dict[str, Callable[[Place], None]]) -> dict[str, Callable[[], None]]:
         return {name: partial(case, place) for name, case in cases.items()}
 
-    failed = run_cases(bound(SCENARIO_CASES | KILLED_CASES), folder)
+    failed = run_cases(bound(BUDGET_CASES | SCENARIO_CASES | KILLED_CASES), folder)
     with a_worker_on_another_host(place.spark, folder / "worker"):
         return max(failed, run_cases(bound(OVERTAKEN_CASES), folder))
 

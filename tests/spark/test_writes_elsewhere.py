@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.cases_on_a_cluster import KILLED_CASES, OVERTAKEN_CASES
+from spark.cases_on_a_cluster import BUDGET_CASES, KILLED_CASES, OVERTAKEN_CASES
 from spark.cases_on_connect import BAR_CASES
 from spark.processes import Outcomes, check_outcome, run_script
 from spark.write_scenarios import SCENARIO_CASES
@@ -25,6 +25,12 @@ def on_connect(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 @pytest.mark.shows("S3", "S5", "X3")
 @pytest.mark.parametrize("case", SCENARIO_CASES)
 def test_executors_of_other_processes_write(case: str, on_a_cluster: Outcomes) -> None:
+    check_outcome(case, on_a_cluster)
+
+
+@pytest.mark.shows("X10")
+@pytest.mark.parametrize("case", BUDGET_CASES)
+def test_workers_take_their_memory_budget_from_spark(case: str, on_a_cluster: Outcomes) -> None:
     check_outcome(case, on_a_cluster)
 
 
