@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,7 @@ from bucketlake.state import files_of, load_state
 from bucketlake.storage import Handover, MemoryStore
 from bucketlake.table import Table
 from bucketlake.testing.tables import tables
-from bucketlake.write import Operation, TableSpec, WriteState, create, plan_write
+from bucketlake.write import Operation, TableSpec, WriteState, create, plan_write, sort_by_code
 from bucketlake.write.state import NULL_ELEMENTS_ALLOWED
 from judges.rows import META_COLUMNS, assert_same_rows
 from stand_ins.sent_by_spark import as_spark_sends
@@ -114,7 +115,11 @@ def test_sparse_rows_travel_in_pieces(rows: pa.Table, is_sent: bool) -> None:
     with TemporaryDirectory() as folder:
         handover = None if is_sent else Handover(Path(folder) / "job")
         with handover.opened() if handover is not None else nullcontext():
-            packed = list(pack_rows([as_spark_sends(rows)] * 2, state=plan, handover=handover))
+            packed = list(
+                pack_rows(
+                    [as_spark_sends(rows)] * 2, cut=partial(sort_by_code, state=plan), handover=handover
+                )
+            )
             if handover is not None and packed:
                 places = [place for batch in packed for place in batch.column("place").to_pylist()]
                 packed = list(share_out_pieces(pa.Table.from_batches(map(fetching(handover), places))))

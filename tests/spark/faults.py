@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from bucketlake.index import Index
+from bucketlake.index import Pieces, PlacedIndex
 from bucketlake.layout.names import is_partition_metadata, split_path
 from bucketlake.storage import FileStat, Listing, OnDisk, Store
 from bucketlake.write import GroupWritten, KeySum, WriteState
@@ -160,15 +160,21 @@ class FaultyDiskStore(FaultyTaskStore):
 
 
 @dataclass(frozen=True, slots=True)
-class FaultyTaskIndex:
+class FaultyTaskIndex(PlacedIndex):
     """An index whose answer goes wrong: the first to ask is a task that tags."""
 
-    inner: Index
+    inner: PlacedIndex
     fault: Fault
 
     @property
     def hash_fields(self) -> tuple[str, ...]:
         return self.inner.hash_fields
+
+    def slot_of(self, partition: str, pieces: Pieces) -> str | None:
+        return self.inner.slot_of(partition, pieces)
+
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:
+        return self.inner.slot_of_file(partition, file_id)
 
     def locate(self, partition: str, record_keys: Any) -> Any:
         self.fault.go_off()
@@ -201,7 +207,8 @@ class FaultyRows:
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
         if self.fault.step == "tag":
-            index: Any = FaultyTaskIndex(plan.index, self.fault)
+            assert plan.index.placed is not None
+            index = FaultyTaskIndex(plan.index.placed, self.fault)
             return self.inner.run(replace(plan, index=index))
         kind = FaultyDiskStore if self.is_on_disk else FaultyTaskStore
         return self.inner.run(replace(plan, store=kind(plan.store, self.fault)))

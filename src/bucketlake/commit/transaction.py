@@ -400,6 +400,11 @@ def _rollbacks_of(store: Store, timeline: Timeline, commits: Collection[str]) ->
 def _refuse_conflicts(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> None:
     _refuse_gone(transaction, timeline)
     _refuse_undone(transaction, timeline)
+    recorded = transaction.index.recorded
+    if recorded is not None:
+        other = recorded.overtaken(timeline, instant=transaction.instant)
+        if other is not None:
+            raise _overtaken(transaction, f"write of {other}")
     conflict = _conflict(transaction, metadata, timeline)
     if conflict is not None:
         error = _overtaken(transaction, conflict.name)

@@ -40,6 +40,7 @@ from bucketlake.index.partition import (
     load_rules,
     write_config,
 )
+from bucketlake.index.recorded import ENTRIES, NewKeys, RecordedIndex
 from bucketlake.index.resolve import resolve_index, says_the_same
 from bucketlake.index.ring import (
     Node,
@@ -60,6 +61,7 @@ from bucketlake.index.simple import SimpleBuckets, SimpleIndex
 __all__ = [
     "BUCKETS_DEFAULT",
     "BUCKETS_MAX",
+    "ENTRIES",
     "INITIAL_INSTANT",
     "NO_RULES",
     "RULE_TYPE",
@@ -72,6 +74,7 @@ __all__ = [
     "HashingMetadata",
     "Index",
     "IndexValue",
+    "NewKeys",
     "NewTable",
     "NoIndex",
     "Node",
@@ -79,6 +82,7 @@ __all__ = [
     "Pieces",
     "Place",
     "PlacedIndex",
+    "RecordedIndex",
     "RescalableIndex",
     "ResizableIndex",
     "Ring",

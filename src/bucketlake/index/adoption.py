@@ -31,7 +31,7 @@ _ALL_HASHES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LayoutToAdopt:
     """Where the keys of a table are said to live."""
 
     index: PlacedIndex
@@ -41,9 +41,9 @@ class Claim:
     """Whether the table has versions of its rules already."""
 
 
-def claim_of(
+def layout_to_adopt(
     state: TableState, *, buckets: int | None, hash_fields: Sequence[str] | None, rules: str | None
-) -> Claim:
+) -> LayoutToAdopt:
     """Take what a table says of its buckets, and a caller where it is silent; ConfigError if that is too little.
 
     Both may be left out where the table has rings, or versions of its rules.
@@ -53,7 +53,7 @@ def claim_of(
     if list_rings(state.store, state.timeline) is not None:
         index = resolve_index(state, hash_fields=hash_fields, rules=rules)
         assert isinstance(index, RingIndex)
-        return Claim(index, ConsistentBuckets(_first_count(index, buckets), index.hash_fields))
+        return LayoutToAdopt(index, ConsistentBuckets(_first_count(index, buckets), index.hash_fields))
     has_versions = bool(list_versions(state.store, with_archived=False))
     stored = state.properties.bucket_count
     if not has_versions:
@@ -71,11 +71,11 @@ def claim_of(
             declare_rules(rules, buckets or stored or 1)
     index = resolve_index(state, buckets=buckets, hash_fields=hash_fields, rules=rules)
     if isinstance(index, SimpleIndex):
-        return Claim(index, SimpleBuckets(index.count, index.hash_fields))
+        return LayoutToAdopt(index, SimpleBuckets(index.count, index.hash_fields))
     if isinstance(index, RuledIndex):
         by = index.rules
         value = PartitionBuckets(by.expressions, by.default_count, index.hash_fields, by.rule_type)
-        return Claim(index, value, keeps_rules=bool(index.version))
+        return LayoutToAdopt(index, value, keeps_rules=bool(index.version))
     raise UnsupportedError(
         subject=f"the index of {state.store.uri}",
         found=str(index),

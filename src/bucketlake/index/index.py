@@ -23,6 +23,7 @@ from bucketlake.layout.names import new_file_id
 
 if TYPE_CHECKING:
     from bucketlake.index.consistent import HashingMetadata
+    from bucketlake.index.recorded import RecordedIndex
     from bucketlake.index.ring import Ring
     from bucketlake.index.rules import CountRules
 
@@ -49,7 +50,8 @@ class Place:
 class Index(Protocol):
     """What every index answers. An implementation is a value: picklable, the same answer every time.
 
-    What has a body here is what most engines say.
+    What has a body here is what most engines say. In a dataclass, a field that stands for a property of this protocol
+    without a default is written `= field()`: else the property would be taken for its default.
     """
 
     __slots__ = ()
@@ -71,6 +73,11 @@ class Index(Protocol):
     @property
     def placed(self) -> PlacedIndex | None:
         """Itself, if it works out where a key lives."""
+        return None
+
+    @property
+    def recorded(self) -> RecordedIndex | None:
+        """Itself, if it looks up where a key lives."""
         return None
 
     @property

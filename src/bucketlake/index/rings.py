@@ -89,8 +89,8 @@ _last_hashed = _LastHashed()
 class RingIndex(ResizableIndex):
     """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
 
-    rings: Mapping[str, HashingMetadata]
-    hash_fields: tuple[str, ...]
+    rings: Mapping[str, HashingMetadata] = field()
+    hash_fields: tuple[str, ...] = field()
     initial_count: int | None = None
     """How many nodes the ring of a new partition gets; None if that is not known."""
     replaced_at: str = ""

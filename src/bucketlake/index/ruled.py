@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from bucketlake.config import BucketEngine
@@ -82,8 +82,8 @@ class PartitionBuckets:
 class RuledIndex(RescalableIndex):
     """Every partition has its own count, by rules on its path."""
 
-    rules: CountRules
-    hash_fields: tuple[str, ...]
+    rules: CountRules = field()
+    hash_fields: tuple[str, ...] = field()
     version: str = ""
     """The instant of the `.hashing_config` that the rules are from; empty if a caller gave them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from bucketlake.config import BucketEngine
@@ -56,7 +56,7 @@ class SimpleIndex(RescalableIndex):
     """Every partition has `count` buckets; a bucket is a file group whose id begins with its eight digits."""
 
     count: int
-    hash_fields: tuple[str, ...]
+    hash_fields: tuple[str, ...] = field()
 
     def __post_init__(self) -> None:
         assert self.count > 0

@@ -57,6 +57,10 @@ class SliceMerge:
         """Base rows that a delete took away."""
         self.outdated = 0
         """Winners, deletes too, that lost to a base row."""
+        self.was_new = winners.is_record.copy()
+        """Which winners were inserted."""
+        self.has_deleted = np.zeros(len(winners.is_record), dtype=np.bool_)
+        """Which winners took a base row away."""
 
     def over(
         self, base: Iterable[pa.RecordBatch], shown: Sequence[str] | None = None
@@ -76,6 +80,7 @@ class SliceMerge:
             self.outdated += len(wins) - int(wins.sum())
             pending[numbers[~wins]] = False
             rows, numbers = rows[wins], numbers[wins]
+            self.has_deleted[numbers] = ~winners.is_record[numbers]
             updates = int(winners.is_record[numbers].sum())
             self.updated += updates
             self.deleted += len(numbers) - updates
@@ -84,7 +89,8 @@ class SliceMerge:
                 pending[numbers[partial]] = False
                 yield winners.complete(batch, rows[partial], numbers[partial]).select(columns)
             yield from _without(batch if shown is None else batch.select(columns), rows)
-        self.inserted = int((winners.is_record & ~met).sum())
+        self.was_new &= ~met
+        self.inserted = int(self.was_new.sum())
         yield from winners.rows(pending, columns)
 
 

@@ -27,7 +27,7 @@ from bucketlake.spark.types import ddl
 from bucketlake.spark.worker import settle_worker
 from bucketlake.spark.write import SparkRows, cores_of
 from bucketlake.storage import Handover, Store, open_store
-from bucketlake.write import WriteState
+from bucketlake.write import Cut
 
 PART_BYTES = 128 << 20
 """Most of a file that one task reads, as it is on disk; a row group is never cut."""
@@ -64,9 +64,9 @@ class FileRows(SparkRows):
         read = partial(_read_parts, parts=self._parts, schema=schema)
         return self._numbers.mapInArrow(read, ddl(schema))
 
-    def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
+    def packed(self, columns: Sequence[str], cut: Cut, handover: Handover | None) -> DataFrame:
         schema = self._only(columns)
-        pack = partial(_pack_parts, parts=self._parts, schema=schema, state=state, handover=handover)
+        pack = partial(_pack_parts, parts=self._parts, schema=schema, cut=cut, handover=handover)
         return self._numbers.mapInArrow(pack, carried(handover))
 
     @property
@@ -91,10 +91,10 @@ def _pack_parts(
     *,
     parts: Sequence[Part],
     schema: pa.Schema,
-    state: WriteState,
+    cut: Cut,
     handover: Handover | None,
 ) -> Iterator[pa.RecordBatch]:
-    return pack_rows(_read_parts(batches, parts=parts, schema=schema), state=state, handover=handover)
+    return pack_rows(_read_parts(batches, parts=parts, schema=schema), cut=cut, handover=handover)
 
 
 def parquet_files(

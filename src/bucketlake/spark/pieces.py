@@ -18,16 +18,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from bucketlake.schema import bytes_of
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover
-from bucketlake.write import GROUP_BITS, Piece, WriteState, sort_by_code
+from bucketlake.write import GROUP_BITS, Coded, Cut, Piece
 
 CHUNK_BYTES = 16 << 20
 """Rows are tagged and sorted so many bytes at a time."""
@@ -40,7 +41,7 @@ FILES_OPEN_MAX = 64
 
 SUMS = ("rows", "high", "low")
 """Rows, and the sum of their keys' hashes in two halves, in which a sum of them does not overflow."""
-_PIECE = "code BIGINT, partition STRING, file_id STRING, rows BIGINT, high BIGINT, low BIGINT, data BINARY"
+_PIECE = f"code BIGINT, partition STRING, file_id STRING, {' BIGINT, '.join(SUMS)} BIGINT, data BINARY, number BIGINT"
 _LIST = "rows BIGINT, high BIGINT, low BIGINT, place BINARY"
 
 
@@ -50,22 +51,35 @@ def carried(handover: Handover | None) -> str:
 
 
 def pack_rows(
-    batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None
+    batches: Iterable[pa.RecordBatch], *, cut: Cut, handover: Handover | None
 ) -> Iterator[pa.RecordBatch]:
     """Turn a task's rows into pieces, a chunk of rows at a time; yield what Spark is to carry."""
     settle_worker()
+    yield from carry((cut(rows) for rows in _chunks(batches)), handover)
+
+
+def carry(stages: Iterable[Coded], handover: Handover | None) -> Iterator[pa.RecordBatch]:
+    """Cut rows that have codes into pieces; yield what Spark is to carry of them."""
+    numbers = count(_task_number() << 32)
     if handover is None:
-        for rows in _chunks(batches):
-            yield from _a_few(pack(rows, state, Sent()))
+        for coded in stages:
+            yield from _a_few(pack(coded, Sent(), numbers))
         return
     with ExitStack() as stack:
-        left: Left | None = None
+        left: dict[pa.Schema, Left] = {}
         pieces = []
-        for rows in _chunks(batches):
-            left = left or stack.enter_context(Left(handover, rows.schema))
-            pieces.append(pack(rows, state, left))
+        for coded in stages:
+            schema = coded.rows.schema
+            if schema not in left:
+                left[schema] = stack.enter_context(Left(handover, schema))
+            pieces.append(pack(coded, left[schema], numbers))
     if any(batch.num_rows for batch in pieces):  # some tasks have only rows that are passed over
         yield _listed(pa.Table.from_batches(pieces), handover)
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def _listed(pieces: pa.Table, handover: Handover) -> pa.RecordBatch:
@@ -97,26 +111,26 @@ def _a_few(pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield pieces.slice(start, at_once)
 
 
-def pack(rows: pa.Table, state: WriteState, outlet: Outlet) -> pa.RecordBatch:
-    """Cut rows into pieces of one file group each."""
-    tagged = sort_by_code(rows, state)
+def pack(coded: Coded, outlet: Outlet, numbers: Iterator[int]) -> pa.RecordBatch:
+    """Cut rows into pieces of one code each."""
     rows_max = None
     if outlet.piece_bytes is not None:
-        rows_max = max(1, outlet.piece_bytes * len(tagged.codes) // max(1, bytes_of(tagged.rows)))
-    starts = tagged.starts(rows_max)
-    pieces = list(tagged.pieces(starts))
-    high, low = tagged.hashes >> np.uint64(32), tagged.hashes & np.uint64(0xFFFFFFFF)
+        rows_max = max(1, outlet.piece_bytes * len(coded.codes) // max(1, bytes_of(coded.rows)))
+    starts = coded.starts(rows_max)
+    pieces = list(coded.pieces(starts))
+    high, low = coded.hashes >> np.uint64(32), coded.hashes & np.uint64(0xFFFFFFFF)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(tagged.codes[starts]),
+            pa.array(coded.codes[starts]),
             pa.array([piece.group and piece.group[0] for piece in pieces], pa.string()),
             pa.array([piece.group and piece.group[1] for piece in pieces], pa.string()),
             pa.array([piece.rows.num_rows for piece in pieces], pa.int64()),
             pa.array(np.add.reduceat(high, starts).astype(np.int64) if starts else [], pa.int64()),
             pa.array(np.add.reduceat(low, starts).astype(np.int64) if starts else [], pa.int64()),
             outlet.put(piece.rows for piece in pieces),
+            pa.array([next(numbers) for _ in pieces], pa.int64()),
         ],
-        names=["code", "partition", "file_id", "rows", "high", "low", "data"],
+        names=["code", "partition", "file_id", "rows", "high", "low", "data", "number"],
     )
 
 
@@ -211,14 +225,14 @@ def share_out_pieces(pieces: pa.Table) -> tuple[pa.RecordBatch, ...]:
 
 def unpack(batches: Iterable[pa.RecordBatch], handover: Handover | None) -> Iterator[Piece]:
     """Turn lines that tell of pieces back into these."""
-    rows_of = _received if handover is None else fetching(handover)
+    rows_of = received if handover is None else fetching(handover)
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("code", "partition", "file_id"))
         for code, partition, file_id, data in zip(*columns, batch.column("data"), strict=True):
             yield Piece(code, None if partition is None else (partition, file_id), rows_of(data.as_buffer()))
 
 
-def _received(data: pa.Buffer) -> pa.RecordBatch:
+def received(data: pa.Buffer) -> pa.RecordBatch:
     return pa.ipc.open_stream(data).read_next_batch()
 
 

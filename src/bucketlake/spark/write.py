@@ -1,49 +1,34 @@
-"""Rows to be written by Spark: packed by file group, brought to the writing tasks, written.
+"""Rows to be written by Spark: where they come from, and through which exchange they go.
 
-    rows  ── pack ──> pieces, each of one file group: its rows as Arrow bytes, their number and key sum
-          ── shuffle, or direct ──> pieces of a file group in one task, in one run
-          ── write_groups ──> one file per file group, one report each
-
-A frame is evaluated once, and its rows are held nowhere whole. They cross from rows to columns once, on their way
-to the tagger; from there on there are pieces. Where tasks share a disk, pieces stay on it, and the driver directs the
-writing tasks to theirs; elsewhere Spark shuffles them, and a piece costs it what a row does.
+A frame is evaluated once, and its rows are held nowhere whole. They cross from rows to columns once, on their way to
+the task that gives them codes; from there on there are pieces (`spark/exchange.py`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from threading import Lock
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 
 from bucketlake import errors
 from bucketlake.errors import ConfigError
 from bucketlake.layout.names import pieces_folder
-from bucketlake.spark.pieces import SUMS, carried, fetching, leave, pack_rows, share_out_pieces, unpack
+from bucketlake.spark.exchange import ByFiles, ByShuffle
+from bucketlake.spark.pieces import carried, pack_rows
 from bucketlake.spark.progress import watched
 from bucketlake.spark.python import WORKERS_PYTHON, settle_python
 from bucketlake.spark.types import arrow_schema, quoted
-from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover, handover_in
-from bucketlake.write import (
-    GROUP_BITS,
-    GroupWritten,
-    KeySum,
-    WriteState,
-    columns_to_write,
-    received_sum,
-    write_groups,
-)
+from bucketlake.write import Cut, GroupWritten, KeySum, WriteState, write_through
 
 BATCH_ROWS = 1_000
 """Rows of a frame that are sent to a task at once."""
@@ -52,7 +37,6 @@ BATCH_ROWS = 1_000
 _before: dict[int, tuple[int, dict[str, str | None]]] = {}
 _before_guard = Lock()
 
-REPORT = "report STRING"
 _WRONG_PYTHON = re.compile(
     r"No module named '(bucketlake|pyarrow|numba)[^']*'|\[PYTHON_VERSION_MISMATCH\][^\n]*|Cannot run program [^\n]*"
 )
@@ -81,7 +65,7 @@ class SparkRows(ABC):
             return self.frame(columns).distinct().toArrow()
 
     @abstractmethod
-    def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
+    def packed(self, columns: Sequence[str], cut: Cut, handover: Handover | None) -> DataFrame:
         """Return a frame of what `pack_rows` makes of these columns of the rows."""
 
     @property
@@ -89,55 +73,14 @@ class SparkRows(ABC):
         return cores_of(self.session)
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-        # Tagging needs no file groups, and they are most of what there is to send.
-        for_tags = replace(plan, groups={}, partitions=frozenset())
         handover = handover_in(plan.store, pieces_folder(plan.instant))
-        pieces = self.packed(columns_to_write(self.schema.names, plan), for_tags, handover)
         watch = watched(self.session, plan.operation.lower(), show=self._progress)
-        with own_errors(), _settings(self.session, self.batch_limits), watch:
+        with own_errors(), _settings(self.session, self.batch_limits), watch, ExitStack() as stack:
             if handover is None:
-                return _shuffle_and_write(pieces, plan)
-            with handover.opened():
-                return _direct_and_write(self.session, pieces, plan, handover)
-
-
-def _shuffle_and_write(pieces: DataFrame, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-    """Let Spark carry the pieces to the tasks that write them."""
-    observation = Observation()
-    together = (
-        pieces.observe(observation, *_sums())
-        .select("code", "partition", "file_id", "data")
-        .repartitionById(plan.tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
-        .sortWithinPartitions("code")
-    )
-    written = _reports(together.mapInArrow(partial(_write_pieces, state=plan), REPORT))
-    # Spark drops an observation with the plan of a frame that it knows to be empty.
-    sent = _key_sum(observation.get) if written else None
-    if sent != received_sum(written):
-        # A task that ran again, because an executor was lost, was observed twice: count anew, and exactly.
-        counted = pieces.agg(*_sums()).first()
-        assert counted is not None
-        sent = _key_sum(counted.asDict())
-    return sent, written
-
-
-def _direct_and_write(
-    session: SparkSession, lists: DataFrame, plan: WriteState, handover: Handover
-) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-    """Let tasks leave the pieces on the disk; then tell those that write where theirs are."""
-    lines = lists.collect()
-    sent = _key_sum({name: sum(line[name] for line in lines) for name in SUMS})
-    if not lines:
-        return sent, ()
-    pieces = pa.Table.from_batches(map(fetching(handover), [line["place"] for line in lines]))
-    places = leave(share_out_pieces(pieces), handover).to_pylist()
-    numbers = session.range(0, len(places), 1, len(places))
-    write = partial(_write_shares, places=places, state=plan, handover=handover)
-    return sent, _reports(numbers.mapInArrow(write, REPORT))
-
-
-def _reports(frame: DataFrame) -> tuple[GroupWritten, ...]:
-    return tuple(GroupWritten(**json.loads(report[0])) for report in frame.collect())
+                shuffle = stack.enter_context(closing(ByShuffle(self.packed)))
+                return write_through(shuffle, self.schema.names, plan)
+            stack.enter_context(handover.opened())
+            return write_through(ByFiles(self.session, self.packed, handover), self.schema.names, plan)
 
 
 class FrameRows(SparkRows):
@@ -157,31 +100,9 @@ class FrameRows(SparkRows):
     def frame(self, columns: Sequence[str]) -> DataFrame:
         return self._frame.select(*(F.col(quoted(name)) for name in columns))
 
-    def packed(self, columns: Sequence[str], state: WriteState, handover: Handover | None) -> DataFrame:
-        pack = partial(pack_rows, state=state, handover=handover)
+    def packed(self, columns: Sequence[str], cut: Cut, handover: Handover | None) -> DataFrame:
+        pack = partial(pack_rows, cut=cut, handover=handover)
         return self.frame(columns).mapInArrow(pack, carried(handover))
-
-
-def _write_pieces(
-    batches: Iterable[pa.RecordBatch], *, state: WriteState, handover: Handover | None = None
-) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    for group in write_groups(unpack(batches, handover), state):
-        yield pa.RecordBatch.from_pydict({"report": [json.dumps(group.as_dict())]})
-
-
-def _write_shares(
-    batches: Iterable[pa.RecordBatch],
-    *,
-    places: Sequence[bytes],
-    state: WriteState,
-    handover: Handover,
-) -> Iterator[pa.RecordBatch]:
-    """Write the shares whose numbers arrive: one number, one task."""
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            share = fetching(handover)(places[number])
-            yield from _write_pieces([share], state=state, handover=handover)
 
 
 @contextmanager
@@ -217,15 +138,6 @@ def cores_of(session: SparkSession) -> int:
         return int(session.sparkContext.defaultParallelism)
     except (PySparkException, AttributeError):
         return min(int(session.conf.get("spark.sql.shuffle.partitions", None) or 8), 16)
-
-
-def _sums() -> list[Column]:
-    return [F.sum(name).alias(name) for name in SUMS]
-
-
-def _key_sum(sums: Mapping[str, Any]) -> KeySum:
-    total = ((sums["high"] or 0) << 32) + (sums["low"] or 0)
-    return KeySum(sums["rows"] or 0, total % (1 << 64))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from bucketlake.write.append import (
     complete_append,
 )
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, alter, create, name_for_path, options_of
+from bucketlake.write.exchange import GROUP_BITS, Coded, Cut, Exchange, InProcess, KeySum, Last, Piece, Stage
 from bucketlake.write.job import (
     ArrowRows,
     Rows,
@@ -20,10 +21,11 @@ from bucketlake.write.job import (
     run_delete_partitions,
     run_write,
 )
-from bucketlake.write.report import CommitSummary, KeySum, check_proof, received_sum
+from bucketlake.write.report import CommitSummary, check_proof, received_sum
 from bucketlake.write.state import WriteState, plan_write
-from bucketlake.write.tag import GROUP_BITS, Piece, columns_to_write, key_columns, sort_by_code, tops_of
+from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code, tops_of
 from bucketlake.write.task import GroupWritten, write_groups
+from bucketlake.write.through import write_through
 
 __all__ = [
     "BUCKETS_DEFAULT",
@@ -31,12 +33,18 @@ __all__ = [
     "Append",
     "Appended",
     "ArrowRows",
+    "Coded",
     "CommitSummary",
+    "Cut",
+    "Exchange",
     "GroupWritten",
+    "InProcess",
     "KeySum",
+    "Last",
     "Operation",
     "Piece",
     "Rows",
+    "Stage",
     "TableSpec",
     "WriteOptions",
     "WriteState",
@@ -61,4 +69,5 @@ __all__ = [
     "sort_by_code",
     "tops_of",
     "write_groups",
+    "write_through",
 ]

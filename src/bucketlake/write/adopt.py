@@ -19,7 +19,7 @@ from bucketlake.commit.locks import table_lock
 from bucketlake.config import TableProperties, update_properties
 from bucketlake.errors import LayoutMismatchError
 from bucketlake.index import IndexValue, NoIndex, PlacedIndex, list_versions
-from bucketlake.index.adoption import CountGuess, claim_of
+from bucketlake.index.adoption import CountGuess, layout_to_adopt
 from bucketlake.index.bucket_numbers import BUCKET_COUNT
 from bucketlake.index.fingerprint import KeyEncoding, fingerprint, key_encoding
 from bucketlake.keygen import KeyGenerator
@@ -92,8 +92,8 @@ def plan_adopt(
 
     Both may be left out where the table has versions of its rules.
     """
-    claim = claim_of(state, buckets=buckets, hash_fields=hash_fields, rules=partition_rules)
-    index = claim.index
+    layout = layout_to_adopt(state, buckets=buckets, hash_fields=hash_fields, rules=partition_rules)
+    index = layout.index
     generator = KeyGenerator.from_properties(state.properties)
     columns = dict.fromkeys([RECORD_KEY_COLUMN, *_columns_of(generator)])
     plan = plan_read(state, make_query(state, columns=list(columns)), NoIndex())
@@ -112,9 +112,9 @@ def plan_adopt(
         on_progress(len(plan.slices), len(plan.slices))
     return AdoptPlan(
         key=state.properties.record_key_fields,
-        index=claim.value,
+        index=layout.value,
         encoding=key_encoding(state.properties),
-        new_files={} if claim.keeps_rules else claim.value.first_files(),
+        new_files={} if layout.keeps_rules else layout.value.first_files(),
         rows=rows,
         file_groups=len(plan.slices),
         partitions=len({file_slice.partition for file_slice in plan.slices}),

@@ -30,9 +30,10 @@ from bucketlake.config import MergeMode, TableType
 from bucketlake.errors import UnsupportedError
 from bucketlake.state import TableState, look_at_files
 from bucketlake.storage import Store
+from bucketlake.write.exchange import KeySum
 from bucketlake.write.finish import Prepared, finish
 from bucketlake.write.job import ArrowRows, WriteOptions, check_files, columns_after
-from bucketlake.write.report import CommitSummary, KeySum, check_proof
+from bucketlake.write.report import CommitSummary, check_proof
 from bucketlake.write.state import WriteState, plan_write
 from bucketlake.write.task import GroupWritten
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 from bucketlake.commit.transaction import Transaction, abort, commit
 from bucketlake.errors import CommitConflictError
 from bucketlake.timeline import CommitMetadata
-from bucketlake.write.report import CommitSummary, KeySum, commit_metadata, summarize
+from bucketlake.write.exchange import KeySum
+from bucketlake.write.report import CommitSummary, commit_metadata, summarize
 from bucketlake.write.task import GroupWritten
 
 

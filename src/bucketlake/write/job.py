@@ -16,7 +16,6 @@ from functools import partial
 from time import perf_counter, sleep
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from bucketlake.commit.markers import marked_files
@@ -34,8 +33,9 @@ from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Instant
+from bucketlake.write.exchange import InProcess, KeySum
 from bucketlake.write.finish import Prepared, finish
-from bucketlake.write.report import CommitSummary, KeySum, check_proof
+from bucketlake.write.report import CommitSummary, check_proof
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
     SCHEMA_MERGED,
@@ -45,8 +45,9 @@ from bucketlake.write.state import (
     plan_write,
     replaced_by,
 )
-from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code, tops_of
-from bucketlake.write.task import GroupWritten, write_groups
+from bucketlake.write.tag import key_columns, tops_of
+from bucketlake.write.task import GroupWritten
+from bucketlake.write.through import write_through
 
 ATTEMPTS = 6
 """How often a write is run if others keep being faster."""
@@ -134,7 +135,8 @@ def _run_once(
         columns_after(rows.schema, state, operation, options)
 
     with watch.stage("begin"):
-        transaction, state = begin(store, operation=operation, index_of=options.index_of, check=check)
+        index_of = partial(_index_for, operation, options.index_of)
+        transaction, state = begin(store, operation=operation, index_of=index_of, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction):
         prepared = prepare(rows, transaction, state, options, watch)
         for left in reversed(range(ATTEMPTS)):
@@ -161,7 +163,8 @@ def prepare(
 ) -> Prepared:
     """Write the files of a write that has begun, and prove that they hold the rows."""
     with watch.stage("plan"):
-        (files, unmarked), named = _look(rows, state, transaction.operation)
+        is_recorded = transaction.index.recorded is not None
+        (files, unmarked), named = _look(rows, state, transaction.operation, moves_keys=is_recorded)
         with _checked_again(state):
             plan = _plan(rows, transaction, state, files, options, unmarked)
     with watch.stage("write"):
@@ -207,6 +210,8 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
     A file keeps its name, and is replaced, never removed: an attempt of the first run that is still about cannot put
     its file back. So a group that has another id by now, because others opened its bucket too, needs another write.
     """
+    if prepared.transaction.index.recorded is not None:
+        return None  # what was looked up may be wrong by now
     again = rebase(prepared.transaction, prepared.metadata, options.index_of)
     if again is None:
         return None
@@ -248,7 +253,8 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
         _check_partitions(partitions, files_of(state, partitions))
 
     with watch.stage("begin"):
-        transaction, state = begin(store, operation=operation, index_of=writing_index, check=check)
+        index_of = partial(_index_for, operation, writing_index)
+        transaction, state = begin(store, operation=operation, index_of=index_of, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction), watch.stage("commit"):
         return finish(
             Prepared(
@@ -338,11 +344,7 @@ class ArrowRows:
         return self._rows.select(list(columns)).group_by(list(columns)).aggregate([])
 
     def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
-        if not self._rows.num_rows:
-            return KeySum(0, 0), ()
-        tagged = sort_by_code(self._rows.select(columns_to_write(self._rows.column_names, plan)), plan)
-        sent = KeySum(len(tagged.codes), int(tagged.hashes.sum(dtype=np.uint64)))
-        return sent, tuple(write_groups(tagged.pieces(tagged.starts()), plan))
+        return write_through(InProcess(self._rows), self._rows.column_names, plan)
 
 
 @dataclass(slots=True)
@@ -396,12 +398,16 @@ def _done(state: TableState) -> tuple[Instant, ...]:
     return (*state.timeline.completed(), *state.timeline.pending(Action.CLEAN))
 
 
-def _look(rows: Rows, state: TableState, operation: Operation) -> tuple[Listed, frozenset[str] | None]:
+def _look(
+    rows: Rows, state: TableState, operation: Operation, *, moves_keys: bool
+) -> tuple[Listed, frozenset[str] | None]:
     """List the partitions that a write may touch; and name them, None for all.
 
     Rows that are at hand are asked which they touch. Others must be evaluated for that, so they are only if the table
     has many.
     """
+    if moves_keys:
+        return look_at_files(state), None
     if rows.are_at_hand and operation is not Operation.INSERT_OVERWRITE_TABLE:
         named = _partitions_of(rows, state)
         return look_at_files(state, named), named
@@ -440,6 +446,17 @@ def _check_places(written: Iterable[GroupWritten], named: Collection[str] | None
                 f"rows of the partition {group.partition!r} arrived, and there were none when the rows were asked for "
                 f"their partitions. {_ROWS_CHANGE}"
             )
+
+
+def _index_for(operation: Operation, index_of: Callable[[TableState], Index], state: TableState) -> Index:
+    """Return a table's index, unless it cannot do this."""
+    index = index_of(state)
+    if operation.replaces and index.recorded is not None:
+        raise ConfigError(
+            f"{state.store.uri} has {index}, which records where keys live, and cannot yet forget those of whole "
+            f"partitions. Delete the rows instead."
+        )
+    return index
 
 
 def _check_replacing(state: TableState, operation: Operation) -> None:

@@ -21,20 +21,13 @@ from bucketlake.layout.names import split_path
 from bucketlake.schema import arrow_to_avro
 from bucketlake.storage import render_bytes
 from bucketlake.timeline import SCHEMA_KEY, CommitMetadata, WriteStat
+from bucketlake.write.exchange import KeySum
 from bucketlake.write.task import GroupWritten
 
 PROOF_KEY = "bucketlake.proof"
 """Where a commit's extra metadata keeps the sums."""
 
 _MODULUS = 1 << 64
-
-
-@dataclass(frozen=True, slots=True)
-class KeySum:
-    """How many rows, and the sum of their keys' hashes modulo 2**64: equal for equal rows in any order."""
-
-    rows: int
-    key_hash_sum: int
 
 
 def received_sum(written: Sequence[GroupWritten]) -> KeySum:

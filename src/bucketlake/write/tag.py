@@ -1,7 +1,7 @@
 """Which task writes a row, and what its key sums up to. Rows in, two numbers per row out.
 
-    code      := task (15 bits) group (48 bits)
-    group     := a hash of partition and file id
+    code := task (15 bits) group (48 bits)
+    group := a hash of partition and file id
 
 Rows are shuffled by `task` and sorted by `code`, one integer, which Spark
 does by radix sort; so the rows of a file group reach their task in one run.
@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,8 @@ from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileGroupId
 from bucketlake.schema import META_COLUMNS, key_hashes
+from bucketlake.write.exchange import GROUP_BITS, PASSED_OVER, Coded
 from bucketlake.write.state import WriteState
-
-GROUP_BITS = 48
-PASSED_OVER = -1
 
 
 @dataclass(slots=True)
@@ -49,18 +46,12 @@ class Tags:
 
 def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
     """Find out where rows belong. ConfigError for a row that can have no key, or no place."""
-    _check_required(rows, state)
-    _check_unhashed(rows, state)
-    if state.operation is not Operation.DELETE:
-        state.keys.check_spelling(rows)
-    record_keys = state.keys.record_keys(rows)
-    paths = state.keys.encoded_partition_paths(rows)
+    record_keys, paths = check_rows(rows, state)
     tags = Tags(np.empty(len(rows), np.int64), key_hashes(record_keys), np.zeros(len(rows), np.int16), {})
     index = state.index.placed
     assert index is not None, "rows that are looked up are routed first"
     afterwards = {partition: offspring.index for (partition, _), offspring in state.offspring.items()}
     for path, chosen, of_path in _by_path(paths, record_keys):
-        state.keys.check_partition_path(path)
         located = index.locate(path, of_path)
         slots = located.dictionary.to_pylist()
         groups = [(path, state.file_id_of(path, slot)) for slot in slots]
@@ -73,6 +64,19 @@ def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
         if path in afterwards:
             tags.successors[chosen] = afterwards[path].locate(path, of_path).indices.to_numpy() % (1 << 15)
     return tags
+
+
+def check_rows(rows: pa.RecordBatch, state: WriteState) -> tuple[pa.Array, pa.DictionaryArray]:
+    """Return record keys and partition paths of rows. ConfigError for a row that can have none."""
+    _check_required(rows, state)
+    _check_unhashed(rows, state)
+    if state.operation is not Operation.DELETE:
+        state.keys.check_spelling(rows)
+    record_keys = state.keys.record_keys(rows)
+    paths = state.keys.encoded_partition_paths(rows)
+    for path in paths.dictionary.to_pylist():
+        state.keys.check_partition_path(path)
+    return record_keys, paths
 
 
 def _by_path(paths: pa.DictionaryArray, record_keys: pa.Array) -> Iterator[tuple[str, Any, pa.Array]]:
@@ -88,40 +92,7 @@ def _by_path(paths: pa.DictionaryArray, record_keys: pa.Array) -> Iterator[tuple
         yield name, order[start:stop], keys[start:stop]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of one code."""
-
-    code: int
-    group: FileGroupId | None
-    """The file group that all of them are of; None if two have the code."""
-    rows: pa.RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """Rows in the order of their codes."""
-
-    rows: pa.RecordBatch
-    codes: npt.NDArray[np.int64]
-    hashes: npt.NDArray[np.uint64]
-    """Of their keys."""
-    groups: Mapping[int, FileGroupId | None]
-
-    def starts(self, rows_max: int | None = None) -> list[int]:
-        """Cut the rows where the code changes, and so often that no more than `rows_max` stay together."""
-        changes = np.flatnonzero(self.codes[1:] != self.codes[:-1]) + 1
-        runs = pairwise([0, *changes.tolist(), len(self.codes)])
-        step = rows_max or max(1, len(self.codes))
-        return [cut for start, stop in runs for cut in range(start, stop, step)]
-
-    def pieces(self, starts: Sequence[int]) -> Iterator[Piece]:
-        for start, stop in pairwise([*starts, len(self.codes)]):
-            code = int(self.codes[start])
-            yield Piece(code, self.groups[code], self.rows.slice(start, stop - start))
-
-
-def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
+def sort_by_code(rows: pa.Table, state: WriteState) -> Coded:
     """Tag rows, and bring those of a file group together; those that are passed over are gone."""
     whole = rows.combine_chunks().to_batches()[0]
     tags = tag(whole, state)
@@ -134,7 +105,7 @@ def sort_by_code(rows: pa.Table, state: WriteState) -> Tagged:
     if state.only is not None:
         order = order[tags.codes[order] != PASSED_OVER]
     chosen = pc.take(whole, pa.array(order), boundscheck=False)
-    return Tagged(chosen, tags.codes[order], tags.hashes[order], tags.groups)
+    return Coded(chosen, tags.codes[order], tags.hashes[order], tags.groups)
 
 
 def order_of(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -201,7 +172,7 @@ def _check_unhashed(rows: pa.RecordBatch, state: WriteState) -> None:
     (KeyGenUtils.extractRecordKeysByFields).
     """
     hashed = state.index.hash_fields
-    for name in set(state.keys.record_key_fields) - set(hashed):
+    for name in () if state.index.placed is None else set(state.keys.record_key_fields) - set(hashed):
         column = nested_column(rows, name)
         if pa.types.is_string(column.type) and pc.any(pc.match_substring(column, ":"), min_count=0).as_py():
             raise ConfigError(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from enum import IntEnum
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -66,8 +67,9 @@ from bucketlake.schema import (
     with_constants,
 )
 from bucketlake.storage import Spill
+from bucketlake.write.exchange import GROUP_BITS, Piece
 from bucketlake.write.state import WriteState
-from bucketlake.write.tag import GROUP_BITS, Piece, group_hash, nested_column
+from bucketlake.write.tag import group_hash, nested_column
 
 _LARGE_BYTES = 1 << 20
 """Pieces of this size are written as they are: a copy of them all would take as much memory again."""
@@ -107,6 +109,20 @@ class GroupWritten:
         return asdict(self)
 
 
+CHANGE = "_bucketlake_change"
+"""The column of rows, on their way to a file group, that says what they do there."""
+
+
+class KeyChange(IntEnum):
+    """What a row means for its key, as the index found it."""
+
+    KNOWN = 0
+    NEW = 1
+    GONE = 2
+    MOVED_AWAY = 3
+    """It is in another partition from now on, where it is new."""
+
+
 @dataclass(slots=True)
 class _Group:
     """New rows of one file group."""
@@ -115,6 +131,16 @@ class _Group:
     file_id: str
     rows: pa.Table
     record_keys: pa.Array = field(repr=False)
+    change: npt.NDArray[np.int8] | None = None
+    """What looking them up has told of the keys, if they were: a `KeyChange` for each row, those that leave last."""
+    came: pa.Array | None = None
+    """Keys that are in the file group from now on; None if nobody asked."""
+    went: pa.Array | None = None
+
+    @property
+    def staying(self) -> int:
+        """How many of the rows are not just words of keys that leave."""
+        return len(self.record_keys) if self.change is None else int((self.change < KeyChange.GONE).sum())
 
 
 def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWritten]:
@@ -124,13 +150,31 @@ def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWr
             yield from write_group(group, state)
 
 
+def write_looked_up(
+    place: FileGroupId, rows: pa.Table, state: WriteState
+) -> Iterator[tuple[GroupWritten, pa.Array, pa.Array]]:
+    """Write rows of one file group that say what they do there; and say which keys came to it, and which went."""
+    change = rows.column(CHANGE).to_numpy()
+    order = np.argsort(change, kind="stable")
+    rows, change = rows.drop_columns([CHANGE]).take(pa.array(order)), change[order]
+    if state.operation is not Operation.DELETE:
+        rows = fit_rows(rows, state.schema)
+        _check_elements(rows, state)
+    keys = state.keys.record_keys(rows)
+    keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    group = _Group(*place, rows, keys, change=change)
+    for written in write_group(group, state):
+        assert group.came is not None and group.went is not None, "whoever writes says so"
+        yield written, group.came, group.went
+
+
 def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
     """Write the new rows of one file group, and of those that are taking its place."""
     present = state.groups.get(group.partition, {}).get(group.file_id)
     if present is None and state.operation is Operation.DELETE:
         return (_report(group, group.file_id),)
     file_id = group.file_id
-    winners = fold_logs([_new_versions(group, state)], state.rules, state.file_schema)
+    winners = fold_logs(_new_versions(group, state), state.rules, state.file_schema)
     if present is None and not state.appends:
         return (_write_base(group, file_id, None, winners, state),)
     if state.is_copy_on_write:
@@ -182,26 +226,43 @@ def _groups_in(rows: pa.Table, groups: set[FileGroupId | None], state: WriteStat
             yield _Group(path, file_id, of_path.filter(here), keys_of_path.filter(here))
 
 
-def _new_versions(group: _Group, state: WriteState) -> LogRecords | LogDeletes:
-    if state.operation is Operation.DELETE:
-        always = pa.repeat(pa.scalar(True), len(group.record_keys))
-        return LogDeletes(group.record_keys, None, always, state.instant)
-    return LogRecords(_with_meta(group, state), False, state.instant)
+def _new_versions(group: _Group, state: WriteState) -> list[LogRecords | LogDeletes]:
+    """Return the rows as logs are read: first those with values, then the keys that go."""
+    staying = 0 if state.operation is Operation.DELETE else group.staying
+    found: list[LogRecords | LogDeletes] = []
+    if staying:
+        found.append(LogRecords(_with_meta(group, state), False, state.instant))
+    if staying < len(group.record_keys):
+        gone = group.record_keys.slice(staying)
+        found.append(LogDeletes(gone, None, pa.repeat(pa.scalar(True), len(gone)), state.instant))
+    return found
+
+
+def _tell_keys(group: _Group, winners: Winners, merge: SliceMerge | None) -> None:
+    """Say which keys came and which went: by the base file where it was read, else by what the index knew of them."""
+    if group.change is None:
+        return
+    change = group.change[winners.entries]
+    came = winners.is_record & (change == KeyChange.NEW) if merge is None else merge.was_new
+    gone = ~winners.is_record & (change != KeyChange.NEW) if merge is None else merge.has_deleted
+    keys = group.record_keys
+    group.came = keys.take(pa.array(winners.entries[came]))
+    group.went = keys.take(pa.array(winners.entries[gone & (change != KeyChange.MOVED_AWAY)]))
 
 
 def _with_meta(group: _Group, state: WriteState) -> pa.Table:
     """Put the meta columns before the rows. Who writes them to a file says which one it is, and in which partition."""
-    count = group.rows.num_rows
+    count = group.staying
     # Unique in a commit, also where several tasks append to a file group.
     place = (state.log_version - 1) << GROUP_BITS | group_hash((group.partition, group.file_id))
     meta = [
         pa.repeat(pa.scalar(state.instant), count),
         numbered(f"{state.instant}_{place}_", count),
-        group.record_keys,
+        group.record_keys.slice(0, count),
         pa.nulls(count, pa.string()),
         pa.nulls(count, pa.string()),
     ]
-    return pa.Table.from_arrays([*meta, *group.rows.columns], schema=state.file_schema)
+    return pa.Table.from_arrays([*meta, *group.rows.slice(0, count).columns], schema=state.file_schema)
 
 
 def _partition_values(batch: pa.RecordBatch, state: WriteState) -> dict[str, str]:
@@ -241,6 +302,7 @@ def _write_base(
         for batch in merge.over(base):
             writer.write(with_constants(batch, constants | _partition_values(batch, state)))
         facts = writer.finish({})
+        _tell_keys(group, winners, merge)
         is_idle = old is not None and not (merge.inserted or merge.updated or merge.deleted)
         if is_idle and path not in state.stale:
             return _report(group, file_id, outdated=merge.outdated)
@@ -323,6 +385,7 @@ def _write_log(
         deletes=deletes,
         block_format=state.log_format,
     )
+    _tell_keys(group, winners, None)
     facts = log_file_facts(data, path=path)
     size = _put(path, data, facts, "CREATE", group.partition, state)
     return _report(
@@ -351,7 +414,9 @@ def _deletes(
     keys = group.record_keys.take(entries)
     ordering = None
     if state.operation is not Operation.DELETE and not state.rules.by_commit_time:
-        rows = group.rows.take(entries)
+        # A key that only leaves has no ordering value: it goes whatever the row says.
+        is_word = winners.entries[chosen] >= group.staying
+        rows = group.rows.take(pa.array(winners.entries[chosen], mask=is_word))
         names = state.rules.ordering_fields
         columns = [nested_column(rows, name) for name in names]
         ordering = pa.StructArray.from_arrays(columns, names=list(names))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +30,7 @@ from bucketlake.spark.pieces import (
 )
 from bucketlake.state import load_state
 from bucketlake.storage import Handover, MemoryStore
-from bucketlake.write import GROUP_BITS, Operation, TableSpec, WriteState, create, plan_write
+from bucketlake.write import GROUP_BITS, Operation, TableSpec, WriteState, create, plan_write, sort_by_code
 from bucketlake.write.tag import tag
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("note", pa.string())])
@@ -78,10 +80,10 @@ def test_pieces_hold_every_row_once_with_its_code_in_one_run(
         handover = None if is_sent else Handover(Path(folder) / "job")
         with handover.opened() if handover is not None else nullcontext():
             if handover is None:
-                packed = pack(rows, plan, Sent(piece_bytes))
+                packed = pack(sort_by_code(rows, plan), Sent(piece_bytes), itertools.count())
             else:
                 with Left(handover, SCHEMA) as left:
-                    packed = pack(rows, plan, left)
+                    packed = pack(sort_by_code(rows, plan), left, itertools.count())
             back = list(unpack([packed], handover))
     assert [piece.rows.num_rows for piece in back] == packed["rows"].to_pylist()
     whole = pa.Table.from_batches([piece.rows for piece in back])
@@ -105,7 +107,7 @@ def test_rows_that_arrive_in_many_batches_are_packed_in_chunks_into_one_file(tmp
     )
     handover = Handover(tmp_path / "job")
     with handover.opened():
-        (line,) = pack_rows(rows.to_batches(500), state=plan, handover=handover)
+        (line,) = pack_rows(rows.to_batches(500), cut=partial(sort_by_code, state=plan), handover=handover)
         assert len(list((tmp_path / "job").iterdir())) == 2, "one file for the pieces, one for their list"
         (place,) = line["place"].to_pylist()
         packed = fetching(handover)(place)
@@ -120,7 +122,7 @@ def test_rows_that_arrive_in_many_batches_are_packed_in_chunks_into_one_file(tmp
 def test_a_task_without_rows_leaves_no_file(tmp_path: Path) -> None:
     handover = Handover(tmp_path / "job")
     with handover.opened():
-        assert list(pack_rows([], state=a_plan(2), handover=handover)) == []
+        assert list(pack_rows([], cut=partial(sort_by_code, state=a_plan(2)), handover=handover)) == []
         assert list((tmp_path / "job").iterdir()) == []
 
 
@@ -129,7 +131,9 @@ def test_a_task_whose_rows_are_passed_over_has_no_list(tmp_path: Path) -> None:
     rows = pa.table({"id": ["k"], "dt": ["d"], "note": [None]}, SCHEMA)
     plan = replace(a_plan(2), only=frozenset({("another day", "00000000")}))
     with handover.opened():
-        assert list(pack_rows(rows.to_batches(), state=plan, handover=handover)) == []
+        assert (
+            list(pack_rows(rows.to_batches(), cut=partial(sort_by_code, state=plan), handover=handover)) == []
+        )
 
 
 def test_batches_are_fetched_from_where_they_were_left(tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_a_task_that_writes_holds_few_files_open(tmp_path: Path) -> None:
         for n in range(count):
             rows = pa.table({"id": [f"k{n}"], "dt": ["d"], "note": [None]}, SCHEMA)
             with Left(handover, SCHEMA) as left:
-                packed.append(pack(rows, plan, left))
+                packed.append(pack(sort_by_code(rows, plan), left, itertools.count()))
         before = open_files()
         unpacked = unpack([*packed, *packed], handover)
         most = 0

@@ -1,0 +1,87 @@
+"""Indexes that have written down where keys live: looked up, not worked out.
+
+A recorded index is cut into shards by a hash of its own. A write brings its rows together by shard, looks every key up
+in the one shard that can have it, decides where new keys go, and records those. So an index of this kind answers four
+things: which shard has a key (pure), where the keys of a shard live (pinned to the moment when it was resolved, so that
+every task and every attempt sees the same), where new keys go (once, on the driver), and what is put on disk for keys
+that came, went or moved.
+
+Entries count when the instant that wrote them is committed: a file of them is named after it. Who takes an instant
+back takes its entries along (`Keeper.after_taking_back`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.index.index import Index, Pieces, Place
+from bucketlake.layout import FileSlice
+from bucketlake.timeline import Timeline
+
+ENTRIES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("partition", pa.string()),
+        pa.field("file_id", pa.string()),
+    ]
+)
+"""What became of keys: where each lives now; null of both for one that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """Keys that the index does not have, which stay together."""
+
+    partition: str
+    count: int
+
+
+class RecordedIndex(Index, Protocol):
+    """An index that looks up where a key lives."""
+
+    __slots__ = ()
+
+    @property
+    def recorded(self) -> Self:
+        return self
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a key lives in one partition at a time, and not in each once."""
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are."""
+
+    def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
+        """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
+
+    def look_up(self, shard: int, partitions: Any, record_keys: Any) -> tuple[Any, Any]:
+        """Return partition and file id of each key of one shard, as two columns; null where it has none.
+
+        `partitions` are those that the rows are for. A key that lives in another may be found there.
+        """
+
+    def assign(
+        self, new: Sequence[NewKeys], groups: Mapping[str, Mapping[str, FileSlice]], *, instant: str
+    ) -> Sequence[str]:
+        """Return the file id for each batch of new keys: of a group that is there, or of one that `instant` opens."""
+
+    def entry_file(self, shard: int, entries: pa.Table, *, instant: str) -> tuple[str, bytes]:
+        """Return the file, path and content, that records `ENTRIES` of one shard."""
+
+    def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
+        """Name a commit that has recorded keys, since this index was resolved, in a shard that `instant` records in."""
+
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
+        return file_id
+
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        shard = int(self.shard_of(pa.array([partition]), pa.array([record_key]))[0])
+        return Place(more={"shard": f"{shard} of {self.shards}"})
