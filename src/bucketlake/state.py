@@ -118,6 +118,19 @@ def files_of(state: TableState, partitions: Collection[str] | None = None) -> di
     return look_at_files(state, partitions).files
 
 
+def everywhere(state: TableState) -> Collection[str] | None:  # noqa: ARG001 # as `touched_lately`
+    """Say that all partitions are to be listed."""
+    return None
+
+
+def touched_lately(state: TableState) -> frozenset[str]:
+    """Name the partitions that the writes of the active timeline have written to, or replaced file groups in."""
+    told = in_parallel(
+        lambda instant: _partitions_told_by(instant, state.store), state.timeline.writes, state.store
+    )
+    return frozenset[str]().union(*told)
+
+
 def view_of(
     properties: TableProperties,
     timeline: Timeline,
@@ -330,6 +343,14 @@ def _stated_by(instant: Instant, store: Store) -> StatedFiles | None:
         return _told_by(instant, store).files
     except FileNotFoundError:
         return None  # archived or rolled back since the timeline was listed
+
+
+def _partitions_told_by(instant: Instant, store: Store) -> frozenset[str]:
+    try:
+        told = _told_by(instant, store)
+    except FileNotFoundError:
+        return frozenset()  # archived or rolled back since the timeline was listed
+    return frozenset(told.files.files) | frozenset(told.replaced)
 
 
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:

@@ -10,7 +10,6 @@ import getpass
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -21,7 +20,15 @@ from bucketlake import spark as on_spark
 from bucketlake.commit.claims import list_claims
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
-from bucketlake.config import BucketEngine, TableProperties, TableType, load_properties, parse_engine
+from bucketlake.config import (
+    BucketEngine,
+    MaintenanceMode,
+    TableProperties,
+    TableType,
+    load_properties,
+    parse_engine,
+    parse_maintenance_mode,
+)
 from bucketlake.errors import ConfigError, DamagedFileError
 from bucketlake.index import (
     RULE_TYPE,
@@ -159,8 +166,9 @@ class WriteArguments(TypedDict, total=False):
     """Whether rows may change the table's columns: add some, widen a type, let one be null. None: as the table says."""
     progress: bool | None
     """Whether to show a bar while Spark works; None: if standard error is a terminal."""
-    maintenance: Maintenance | None
-    """Services to run after the commit, by whoever wrote the rows. None of them can fail the write."""
+    maintenance: Maintenance | str | None
+    """Services to run after the commit, by whoever wrote the rows; or `inline`, `service` or `off`, for this write in
+    place of what the table says. None of them can fail the write."""
 
 
 class CompactionArguments(TypedDict, total=False):
@@ -240,6 +248,7 @@ def create_table(
     merge_schema: bool = False,
     non_blocking: bool = False,
     virtual_logs: bool = False,
+    maintenance: str = MaintenanceMode.INLINE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Make an empty table at `path`.
@@ -256,7 +265,8 @@ def create_table(
     then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
     missing rows. In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at
     the same time may both commit: none needs to be run again. `merge_schema` and `allow_missing_columns` say which rows
-    fit the table: see `Table.alter`. Without a `name`, a table is named after its folder.
+    fit the table, and `maintenance` who compacts, cleans and archives it: see `Table.alter`. Without a `name`, a table
+    is named after its folder.
     """
     if spark is not None:
         given.session_of(spark, "It comes before the path, and may be None.")
@@ -280,6 +290,7 @@ def create_table(
         hive_style=given.flag(hive_style, "hive_style"),
         url_encode=given.flag(url_encode, "url_encode"),
         non_blocking=given.flag(non_blocking, "non_blocking"),
+        maintenance=parse_maintenance_mode(given.text(maintenance, "maintenance")),
         options=options_of(
             merge_schema=given.flag(merge_schema, "merge_schema") or None,
             allow_missing_columns=given.flag(allow_missing_columns, "allow_missing_columns") or None,
@@ -392,14 +403,26 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.store.uri!r})"
 
-    def alter(self, *, merge_schema: bool | None = None, allow_missing_columns: bool | None = None) -> None:
+    def alter(
+        self,
+        *,
+        merge_schema: bool | None = None,
+        allow_missing_columns: bool | None = None,
+        maintenance: str | None = None,
+    ) -> None:
         """Change which rows the table takes, from the next write on, whoever writes it; None leaves things as they are.
 
         With `merge_schema`, every write may change the columns, as one that is given `merge_schema=True` may. With
         `allow_missing_columns`, rows may lack columns that may be null: they are null then, also in a row that is
         updated. Key, partition and ordering columns are never missing.
+
+        `maintenance` says who compacts, cleans and archives the table: its writers, after every twentieth commit
+        (`inline`), `bucketlake service run` (`service`), or nobody (`off`).
         """
-        changes = options_of(merge_schema=merge_schema, allow_missing_columns=allow_missing_columns)
+        mode = None if maintenance is None else parse_maintenance_mode(given.text(maintenance, "maintenance"))
+        changes = options_of(
+            merge_schema=merge_schema, allow_missing_columns=allow_missing_columns, maintenance=mode
+        )
         self.properties = alter(self.store, changes)
 
     @property
@@ -529,11 +552,12 @@ class Table:
         return tops_of(key_columns(KeyGenerator.from_properties(self.properties)))
 
     def delete_partitions(
-        self, partitions: str | Sequence[str], *, maintenance: Maintenance | None = None
+        self, partitions: str | Sequence[str], *, maintenance: Maintenance | str | None = None
     ) -> CommitSummary:
         """Empty whole partitions, named by their paths."""
+        asked = services.asked_maintenance(maintenance)
         summary = run_delete_partitions(self.store, given.names(partitions, "partitions"))
-        return self._maintained(summary, maintenance, here)
+        return services.look_after(self.store, summary, asked)
 
     def _write(self, rows: Rows, operation: Operation, **options: Unpack[WriteArguments]) -> CommitSummary:
         given.known(options, WriteArguments)
@@ -545,26 +569,16 @@ class Table:
             hash_fields=asked["hash_fields"],
             partition_rules=asked["rules"],
         )
-        maintenance, progress = options.get("maintenance"), options.get("progress")
-        if not isinstance(maintenance, Maintenance | None):
-            raise ConfigError(f"maintenance is {maintenance!r}; expected a bucketlake.Maintenance, or None.")
+        maintenance = services.asked_maintenance(options.get("maintenance"))
+        progress = options.get("progress")
         taken = given.rows_of(rows, lambda: self.schema)
         if isinstance(taken, pa.Table):
             summary = run_write(ArrowRows(taken), self.store, operation, checked)
-            return self._maintained(summary, maintenance, here)
+            return services.look_after(self.store, summary, maintenance)
         by_tasks = _rows_by_tasks(taken, progress)
         summary = run_write(by_tasks, self.store, operation, checked)
-        return self._maintained(summary, maintenance, _tasks(by_tasks.session, progress))
-
-    def _maintained(
-        self, summary: CommitSummary, maintenance: Maintenance | None, tasks: Tasks
-    ) -> CommitSummary:
-        """Run a round of services after a commit, and add it to the summary."""
-        if maintenance is None or summary.instant is None:
-            return summary
-        done = services.run_maintenance(self.store, maintenance, tasks=tasks)
-        seconds = {**summary.seconds, "services": done.seconds}
-        return replace(summary, seconds=seconds, services=tuple(map(str, done.steps)))
+        tasks = _tasks(by_tasks.session, progress)
+        return services.look_after(self.store, summary, maintenance, tasks=tasks)
 
     @overload
     def compact(

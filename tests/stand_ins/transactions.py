@@ -91,7 +91,7 @@ def write(store: Store, partitions: list[str], operation: Operation, *, fails: b
             old = files_of(state)
             replaced = {p: tuple(file.file_id for file in old.get(p, ())) for p in partitions}
         metadata = CommitMetadata(operation=operation, write_stats=stats, replaced=replaced)
-        return commit(transaction, metadata, clock=clock())
+        return commit(transaction, metadata, clock=clock()).completed
     except BaseException:
         abort(transaction)
         raise

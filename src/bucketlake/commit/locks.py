@@ -15,6 +15,8 @@ inner block asks the store for nothing and gives nothing back. A lock is held fo
 if that takes longer; one whose time has run out is taken over. Whoever lost a lock that way cannot commit any more,
 but not because of the lock: commits are decided by claims, and the lock only keeps writers from trying in vain.
 
+A lease (`lease`) is such a file too, under a name of ours and on every store. Nobody waits for one.
+
 Hudi leaves nothing in `.hoodie/lock`, not even a time, so a lock that a dead Hudi left there stays until somebody
 deletes it; we say so when we have waited long enough.
 """
@@ -156,21 +158,43 @@ def _held_by_this_process(
         yield
 
 
+@contextmanager
+def lease(store: Store, path: str, *, now_ms: Callable[[], int] = system_ms) -> Iterator[bool]:
+    """Be the only one at something while the block runs; the block is told False if somebody else is.
+
+    Dead holders are told as those of the table lock are. Whoever lost a lease, because it slept, does not notice: what
+    is done under one must do no harm if two do it.
+    """
+    held = _FileLock(store, now_ms, lease_path=path)
+    try:
+        is_ours = held.take()
+    except OSError:
+        held.release()  # It may be ours all the same, if only the answer was lost.
+        raise
+    if not is_ours:
+        yield False
+        return
+    with held.renewed():
+        yield True
+
+
 class _FileLock:
     """A lock file, taken by putting it, or by replacing one whose holder is dead."""
 
-    def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, now_ms: Callable[[], int], *, lease_path: str | None = None) -> None:
         self._store = store
         self._now_ms = now_ms
-        self._is_disk = "://" not in store.uri or store.uri.startswith("file:")
-        self._path = DISK_LOCK_PATH if self._is_disk else OBJECT_LOCK_PATH
+        is_disk = "://" not in store.uri or store.uri.startswith("file:")
+        self._path = lease_path or (DISK_LOCK_PATH if is_disk else OBJECT_LOCK_PATH)
+        # Hudi never deletes the lock of an object store: what it finds there it replaces.
+        self._is_deleted = is_disk or lease_path is not None
         # Every holder is somebody else, even in one process: a lock that was lost must not look like ours.
         self._owner = f"bucketlake-{socket.gethostname()}-{os.getpid()}-{_chance.getrandbits(64):016x}"
         self._process = this_process()
 
     def acquire(self, deadline: float, wait_seconds: float) -> None:
         pause = 0.01
-        while not self._take():
+        while not self.take():
             if monotonic() > deadline:
                 raise _too_long(self._store, self._holder(), wait_seconds)
             sleep(pause * (0.5 + _chance.random()))
@@ -197,7 +221,8 @@ class _FileLock:
             thread.join()
             self.release()
 
-    def _take(self) -> bool:
+    def take(self) -> bool:
+        """Take the lock if it is to be had now."""
         mine = self._fresh().render()
         if self._store.put_new(self._path, mine):
             return True
@@ -217,7 +242,7 @@ class _FileLock:
     def release(self) -> None:
         """Give the lock up, unless it was taken from us."""
         try:
-            if not self._is_disk:
+            if not self._is_deleted:
                 self._replace_own(expired=True)
             elif self._replace_own(expired=False):
                 # Renewed just now: nobody takes it over before it is gone.

@@ -62,6 +62,7 @@ from bucketlake.timeline import (
 )
 
 __all__ = [
+    "Committed",
     "Heartbeat",
     "Transaction",
     "abort",
@@ -224,17 +225,32 @@ def _seen(state: TableState) -> frozenset[str]:
     return frozenset(seen)
 
 
-def commit(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> str:
-    """Commit a write; return its completion time.
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A write that is committed."""
+
+    completed: str
+    """Its completion time."""
+    number: int
+    """How many writes of its action were on the active timeline then, with this one: no two writes have the same,
+    and none is left out, until an archive begins to count anew. 0 if that is not known."""
+
+
+def commit(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> Committed:
+    """Commit a write.
 
     Raises `CommitConflictError` if another write was completed since this one began and touched the same file groups,
     or somebody has taken this one for dead; then, as after any other error, call `abort`.
     """
-    return complete(
-        transaction,
-        lambda claims, timeline: say_commit(transaction, metadata, claims, timeline),
-        clock=clock,
-    )
+    number = 0
+
+    def say(claims: Claims, timeline: Timeline) -> Said:
+        nonlocal number
+        number = len(timeline.completed(transaction.action)) + 1
+        return say_commit(transaction, metadata, claims, timeline)
+
+    completed = complete(transaction, say, clock=clock)
+    return Committed(completed, number)
 
 
 def say_commit(

@@ -77,6 +77,21 @@ _SIMPLE_IN_FULL = "SIMPLE_HASHING"
 """The RFC's word for the first."""
 
 
+class MaintenanceMode(StrEnum):
+    """Who compacts, cleans and archives a table."""
+
+    INLINE = "inline"
+    """Whoever writes, after every so many commits."""
+    SERVICE = "service"
+    """`bucketlake service run`."""
+    OFF = "off"
+    """Nobody, unless asked to."""
+
+
+MAINTENANCE = "bucketlake.maintenance"
+"""The table property that says which. A table that was made before it was there, or by Hudi, has none: off."""
+
+
 class TimelineTimezone(StrEnum):
     """The zone in which instant times were written; LOCAL is the zone of whichever machine wrote them."""
 
@@ -590,6 +605,27 @@ def parse_engine(text: str) -> BucketEngine:
     except ValueError:
         known = ", ".join([*BucketEngine, _SIMPLE_IN_FULL])
         raise ConfigError(f"the bucket engine is {text!r}; expected one of {known}, in any case.") from None
+
+
+def parse_maintenance_mode(text: str, *, name: str = "maintenance") -> MaintenanceMode:
+    """Read who looks after a table, as a caller or a table property has it.
+
+    >>> parse_maintenance_mode("Inline")
+    <MaintenanceMode.INLINE: 'inline'>
+    """
+    try:
+        return MaintenanceMode(text.strip().lower())
+    except ValueError:
+        raise ConfigError(
+            f"{name} is {text!r}; expected one of {', '.join(MaintenanceMode)}. Set it with "
+            f"table.alter(maintenance=...), or `bucketlake alter --maintenance`."
+        ) from None
+
+
+def maintenance_mode(properties: TableProperties) -> MaintenanceMode:
+    """Return who looks after a table; a table that does not say it is left alone."""
+    word = properties.raw.get(MAINTENANCE)
+    return MaintenanceMode.OFF if word is None else parse_maintenance_mode(word, name=MAINTENANCE)
 
 
 def _bucket_engine(words: _Words) -> str | None:

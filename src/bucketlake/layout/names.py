@@ -211,6 +211,8 @@ CLAIM_FOLDER = ".hoodie/.bucketlake/commits"
 PIECES_FOLDER = ".hoodie/.bucketlake/pieces"
 """Where tasks of a running write leave rows for each other, a folder per instant. Not among the markers: Hudi takes
 every file there for one."""
+MAINTENANCE_LEASE = ".hoodie/.bucketlake/maintenance"
+"""Who is maintaining the table: one process at a time."""
 TIMELINE_KEEPER = ".hoodie/timeline/.keep"
 """A file that is no instant: Hudi does not open a table whose timeline folder is not there."""
 

@@ -72,6 +72,7 @@ from bucketlake.services.savepoint import (
     run_restore,
 )
 from bucketlake.services.tasks import Tasks, here
+from bucketlake.services.upkeep import asked_maintenance, look_after
 
 __all__ = [
     "ArchivePlan",
@@ -101,6 +102,7 @@ __all__ = [
     "Tasks",
     "abort_resize",
     "archive_table",
+    "asked_maintenance",
     "check_table",
     "clean_table",
     "cluster_table",
@@ -117,6 +119,7 @@ __all__ = [
     "list_savepoints",
     "load_held",
     "look",
+    "look_after",
     "look_around",
     "look_for_resize",
     "look_for_restore",

@@ -190,6 +190,16 @@ def plan_archive(
     return _plan(tuple(sorted([*writes, *others])), around, stop if len(writes) < room else None, start=start)
 
 
+def may_archive(state: TableState, *, keep_min: int, keep_max: int) -> bool:
+    """Tell from the timeline alone whether there may be something to archive; what lies in the table may forbid it."""
+    if len(state.timeline.writes) <= keep_max:
+        return False
+    around = Surroundings(
+        files={}, archived=frozenset(), last_clean=_last_clean(state), marked=frozenset(), orphans=()
+    )
+    return bool(plan_archive(state, around, keep_min=keep_min, keep_max=keep_max).instants)
+
+
 def run_archive(plan: ArchivePlan, state: TableState) -> None:
     """Do what the plan says, while holding the table lock: nobody else may archive meanwhile."""
     store, properties = state.store, state.properties

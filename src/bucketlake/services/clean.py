@@ -20,7 +20,7 @@ looked at again: what has come to be needed since the plan was made is spared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketlake.commit.claims import latest_time
@@ -53,7 +53,7 @@ from bucketlake.layout.names import (
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.tasks import Tasks, here
-from bucketlake.state import TableState, files_of, load_state, view_for
+from bucketlake.state import TableState, everywhere, files_of, load_state, view_for
 from bucketlake.storage import Store, check_path, in_parallel
 from bucketlake.timeline import (
     Action,
@@ -163,7 +163,7 @@ class CleanPlan:
 def plan_clean(
     state: TableState, files: FilesByPartition, held: Held, *, retain: Retention, now: str
 ) -> CleanPlan:
-    """Choose what to delete of `files`, which are all of the table's; `now` is an instant time."""
+    """Choose what to delete of `files`, which are all of the partitions they are in; `now` is an instant time."""
     earliest = _earliest_kept(state, retain, now)
     held = held | Held(files=_referred_to(state, files))
     deletes: list[DataFile] = []
@@ -402,16 +402,22 @@ def finish_clean(store: Store, instant: str, *, tasks: Tasks = here, clock: Cloc
 
 
 def clean_table(
-    store: Store, *, retain: Retention, tasks: Tasks = here, clock: Clock | None = None
+    store: Store,
+    *,
+    retain: Retention,
+    look_at: Callable[[TableState], Collection[str] | None] = everywhere,
+    tasks: Tasks = here,
+    clock: Clock | None = None,
 ) -> tuple[Cleaned, ...]:
-    """Finish the cleans that were cut off; then plan and run another."""
+    """Finish the cleans that were cut off; then plan and run another, in the partitions of `look_at`."""
     state = _checked_state(store)
     clock = clock or process_clock(state.properties.timeline_timezone)
     recover(store, state.properties, clock=clock)
     pending = [instant.requested for instant in load_state(store).timeline.pending(Action.CLEAN)]
     done = [finish_clean(store, instant, tasks=tasks, clock=clock) for instant in pending]
     state = load_state(store)
-    plan = plan_clean(state, files_of(state), load_held(state), retain=retain, now=clock.next_instant())
+    files = files_of(state, look_at(state))
+    plan = plan_clean(state, files, load_held(state), retain=retain, now=clock.next_instant())
     cleaned = run_clean(plan, store, tasks=tasks, clock=clock)
     return (*done, cleaned) if cleaned is not None else tuple(done)
 

@@ -19,7 +19,7 @@ that one wrote, unless it was us: then the files have the same names, and are ke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,7 +56,15 @@ from bucketlake.merge import MergeRules, SliceMerge, fold_logs
 from bucketlake.schema import arrow_to_avro, named_in, with_meta_columns
 from bucketlake.services.held import Held, load_held
 from bucketlake.services.tasks import Tasks, here
-from bucketlake.state import TableState, commit_metadata, files_of, load_state, table_schema, view_for
+from bucketlake.state import (
+    TableState,
+    commit_metadata,
+    everywhere,
+    files_of,
+    load_state,
+    table_schema,
+    view_for,
+)
 from bucketlake.storage import Spill, Store, in_parallel
 from bucketlake.timeline import (
     SCHEMA_KEY,
@@ -97,6 +105,9 @@ class CompactionTrigger:
     """Its logs have at least so many times the bytes of its base file."""
     hours: float | None = None
     """Its oldest log is of a write at least so long ago."""
+    base_bytes: int | None = None
+    """But not before its logs make up for its base file: a write in them for so many bytes of it counts, and so do
+    their own bytes. It bounds what is rewritten by what was written."""
 
     def __post_init__(self) -> None:
         given = {
@@ -104,6 +115,7 @@ class CompactionTrigger:
             "log bytes": self.log_bytes,
             "log ratio": self.log_ratio,
             "hours": self.hours,
+            "base bytes": self.base_bytes,
         }
         for name, value in given.items():
             if value is not None and not value >= (1 if name == "delta commits" else 0):
@@ -111,12 +123,14 @@ class CompactionTrigger:
 
     def holds(self, part: FileSlice, *, now: str) -> bool:
         """Tell whether to compact a slice; `now` is an instant time."""
+        instants = sorted({log.instant for log in part.log_files})
+        base_bytes = part.base_file.size_bytes if part.base_file else 0
+        if self.base_bytes is not None and len(instants) * self.base_bytes + _log_bytes(part) < base_bytes:
+            return False
         if (self.delta_commits, self.log_bytes, self.log_ratio, self.hours) == (None, None, None, None):
             return True
-        instants = sorted({log.instant for log in part.log_files})
         if self.delta_commits is not None and len(instants) >= self.delta_commits:
             return True
-        base_bytes = part.base_file.size_bytes if part.base_file else 0
         if self.log_bytes is not None and _log_bytes(part) >= self.log_bytes:
             return True
         if self.log_ratio is not None and _log_bytes(part) >= self.log_ratio * base_bytes:
@@ -290,10 +304,11 @@ def compact_table(
     store: Store,
     *,
     trigger: CompactionTrigger | None = None,
+    look_at: Callable[[TableState], Collection[str] | None] = everywhere,
     tasks: Tasks = here,
     clock: Clock | None = None,
 ) -> tuple[Compacted, ...]:
-    """Run the compactions that are pending; then choose, schedule and run another.
+    """Run the compactions that are pending; then choose, schedule and run another, in the partitions of `look_at`.
 
     Those that another process is running are left to it.
     """
@@ -305,9 +320,8 @@ def compact_table(
         with suppress(ConcurrentWriteError):
             done.append(run_compaction(store, instant, tasks=tasks, clock=clock))
     state = load_state(store)
-    plan = plan_compaction(
-        state, files_of(state), load_held(state), trigger=trigger, now=clock.next_instant()
-    )
+    files = files_of(state, look_at(state))
+    plan = plan_compaction(state, files, load_held(state), trigger=trigger, now=clock.next_instant())
     scheduled = schedule_compaction(store, plan, clock=clock)
     if scheduled is not None:
         done.append(run_compaction(store, scheduled, tasks=tasks, clock=clock))

@@ -7,23 +7,35 @@
 A round is made of steps that do not depend on each other, and does not raise: a step that fails, or that another
 process is at, is logged and named, and the others are done. What is asked for is done, and nothing else: a table whose
 compactions Hudi runs is left to Hudi unless compaction is asked for.
+
+One process at a time works at a table, by a lease; who finds it taken leaves the round to the other. Services are safe
+beside each other, so a lease that was lost costs double work and nothing else.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
+from bucketlake.commit.locks import lease
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, UnsupportedError
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.layout import DataFile
-from bucketlake.services.archive import ArchivePlan, Surroundings, archive_table, look_around, plan_archive
+from bucketlake.layout.names import MAINTENANCE_LEASE
+from bucketlake.services.archive import (
+    ArchivePlan,
+    Surroundings,
+    archive_table,
+    look_around,
+    may_archive,
+    plan_archive,
+)
 from bucketlake.services.clean import Cleaned, CleanPlan, Retention, clean_table, plan_clean
 from bucketlake.services.compaction import (
     Compacted,
@@ -37,15 +49,19 @@ from bucketlake.services.held import Held, load_held
 from bucketlake.services.resize import look_for_resize, resize_table
 from bucketlake.services.resize_plan import Resize, ResizeTrigger
 from bucketlake.services.tasks import Tasks, here
-from bucketlake.state import TableState, files_of, load_state
+from bucketlake.state import TableState, everywhere, files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock, process_clock
+from bucketlake.timeline.clock import system_ms
 
 PAUSE_SECONDS_MAX = 900
 """However often rounds fail, another is tried after a quarter of an hour."""
 
 RECOVERY = "recovery"
 """The first step, which also looks at the table as a whole."""
+
+LookAt = Callable[[TableState], Collection[str] | None]
+"""Names the partitions to look at; None: all."""
 
 _log = logging.getLogger("bucketlake.services")
 
@@ -109,7 +125,9 @@ class MaintenancePlan:
         return "\n".join(str(plan) for plan in plans if plan is not None) or "nothing is due"
 
 
-def look(store: Store, maintenance: Maintenance, *, clock: Clock | None = None) -> Sight:
+def look(
+    store: Store, maintenance: Maintenance, *, look_at: LookAt = everywhere, clock: Clock | None = None
+) -> Sight:
     """Read what `plan_maintenance` decides by."""
     state = load_state(store)
     check_writable(state)
@@ -117,7 +135,7 @@ def look(store: Store, maintenance: Maintenance, *, clock: Clock | None = None) 
     is_long = maintenance.archive is not None and len(state.timeline.writes) > maintenance.archive[1]
     return Sight(
         state=state,
-        files=files_of(state),
+        files=files_of(state, look_at(state)),
         held=load_held(state),
         around=look_around(state, clock=clock) if is_long else None,
         resize=look_for_resize(store, maintenance.resize) if maintenance.resize is not None else None,
@@ -212,19 +230,40 @@ def run_maintenance(
     tasks: Tasks = here,
     clock: Clock | None = None,
     should_end: Callable[[], bool] = lambda: False,
+    look_at: LookAt = everywhere,
 ) -> Round:
-    """Run a round, and say what it did. Asked to end, it does so before the next step."""
+    """Run a round, and say what it did. Asked to end, it does so before the next step.
+
+    What is compacted and cleaned is looked for in the partitions of `look_at`.
+    """
     start = perf_counter()
-    services = _Services(store, maintenance, tasks, clock)
-    steps: list[Step] = []
-    for service, run in services.steps().items():
-        if should_end():
-            break
-        step = _step(store, service, run)
-        steps += [step] if step is not None else []
-        if service == RECOVERY and step is not None and step.error is not None:
-            break  # the table cannot be read; the others would say the same
-    return Round(steps=tuple(steps), seconds=perf_counter() - start)
+    services = _Services(store, maintenance, tasks, clock, look_at)
+    steps: list[Step | None] = []
+    if not should_end():
+        steps.append(_step(store, RECOVERY, services.recover))
+    if services.is_any_due:
+        steps += _leased_steps(store, services, clock, should_end)
+    return Round(steps=tuple(step for step in steps if step is not None), seconds=perf_counter() - start)
+
+
+def _leased_steps(
+    store: Store, services: _Services, clock: Clock | None, should_end: Callable[[], bool]
+) -> list[Step | None]:
+    steps: list[Step | None] = []
+
+    def run() -> str:
+        with lease(
+            store, MAINTENANCE_LEASE, now_ms=clock.now_ms if clock is not None else system_ms
+        ) as is_ours:
+            if not is_ours:
+                raise ConflictError(f"{MAINTENANCE_LEASE} says that its lease is held")
+            for service, do in services.steps().items():
+                if should_end():
+                    break
+                steps.append(_step(store, service, do))
+        return ""
+
+    return [_step(store, "maintenance", run), *steps]
 
 
 def _step(store: Store, service: str, run: Callable[[], str]) -> Step | None:
@@ -243,17 +282,26 @@ def _step(store: Store, service: str, run: Callable[[], str]) -> Step | None:
 class _Services:
     """The steps of a round. They share one look at the table, until one of them changes it."""
 
-    def __init__(self, store: Store, maintenance: Maintenance, tasks: Tasks, clock: Clock | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        maintenance: Maintenance,
+        tasks: Tasks,
+        clock: Clock | None,
+        look_at: LookAt,
+    ) -> None:
         self._store = store
         self._maintenance = maintenance
         self._tasks = tasks
         self._clock = clock
+        self._look_at = look_at
         self._plan: MaintenancePlan | None = None
+        self.is_any_due = False
+        """What the first look found; False before."""
 
     def steps(self) -> Mapping[str, Callable[[], str]]:
         """Each does what is due of it and says so; an empty text if nothing is."""
         return {
-            RECOVERY: self._recover,
             "resize": self._resize,
             "compaction": self._compact,
             "clean": self._clean,
@@ -261,16 +309,22 @@ class _Services:
         }
 
     def _due(self) -> MaintenancePlan:
+        """Say what is due, but for archiving: that lists every folder, and does so itself."""
         if self._plan is None:
-            sight = look(self._store, self._maintenance, clock=self._clock)
-            self._plan = plan_maintenance(sight, self._maintenance)
+            wanted = replace(self._maintenance, archive=None)
+            sight = look(self._store, wanted, look_at=self._look_at, clock=self._clock)
+            self._plan = plan_maintenance(sight, wanted)
         return self._plan
 
-    def _recover(self) -> str:
+    def _is_long(self) -> bool:
+        keep = self._maintenance.archive
+        return keep is not None and may_archive(load_state(self._store), keep_min=keep[0], keep_max=keep[1])
+
+    def recover(self) -> str:
         state = load_state(self._store)
         check_writable(state)
         found = recover(self._store, state.properties, clock=self._clock)
-        self._due()
+        self.is_any_due = bool(self._due().due) or self._is_long()
         is_quiet = not (found.published or found.rolled_back or found.restored or found.swept)
         return "" if is_quiet else "; ".join(str(found).splitlines())
 
@@ -288,7 +342,9 @@ class _Services:
         if trigger is None or self._due().compaction is None:
             return ""
         self._plan = None
-        done = compact_table(self._store, trigger=trigger, tasks=self._tasks, clock=self._clock)
+        done = compact_table(
+            self._store, trigger=trigger, look_at=self._look_at, tasks=self._tasks, clock=self._clock
+        )
         return _compaction_text(done)
 
     def _clean(self) -> str:
@@ -296,13 +352,15 @@ class _Services:
         if retain is None or self._due().clean is None:
             return ""
         self._plan = None
-        return _clean_text(clean_table(self._store, retain=retain, tasks=self._tasks, clock=self._clock))
+        done = clean_table(
+            self._store, retain=retain, look_at=self._look_at, tasks=self._tasks, clock=self._clock
+        )
+        return _clean_text(done)
 
     def _archive(self) -> str:
         keep = self._maintenance.archive
-        if keep is None or self._due().archive is None:
+        if keep is None or not self._is_long():
             return ""
-        self._plan = None
         plan = archive_table(self._store, keep_min=keep[0], keep_max=keep[1], clock=self._clock)
         return f"{len(plan.instants):,} instants" if plan.instants else ""
 

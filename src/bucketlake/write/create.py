@@ -16,7 +16,9 @@ import pyarrow as pa
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
+    MAINTENANCE,
     KeyGeneratorType,
+    MaintenanceMode,
     MergeMode,
     TableProperties,
     TableType,
@@ -87,6 +89,8 @@ class TableSpec:
     database: str | None = None
     non_blocking: bool = False
     """Whether writers that open a bucket at the same time may both commit."""
+    maintenance: MaintenanceMode = MaintenanceMode.INLINE
+    """Who compacts, cleans and archives it."""
     options: Mapping[str, str] = field(default_factory=dict)
     """More properties to keep with the table."""
 
@@ -113,18 +117,20 @@ def options_of(
     merge_schema: bool | None = None,
     allow_missing_columns: bool | None = None,
     allow_null_elements: bool | None = None,
+    maintenance: MaintenanceMode | None = None,
 ) -> dict[str, str]:
-    """Return the properties that say which rows a table takes; those that are None are left out."""
+    """Return the properties that say which rows a table takes and who maintains it; what is None is left out."""
     said = {
         SCHEMA_MERGED: merge_schema,
         MISSING_COLUMNS_ALLOWED: allow_missing_columns,
         NULL_ELEMENTS_ALLOWED: allow_null_elements,
     }
-    return {key: _flag(value) for key, value in said.items() if value is not None}
+    options = {key: _flag(value) for key, value in said.items() if value is not None}
+    return options if maintenance is None else {**options, MAINTENANCE: str(maintenance)}
 
 
 def alter(store: Store, options: Mapping[str, str]) -> TableProperties:
-    """Change which rows a table takes, from the next write on; `options_of` names what can be changed."""
+    """Change what `options_of` names, from the next write on."""
     check_writable(load_state(store))
     with table_lock(store):
         return update_properties(store, options)
@@ -176,6 +182,7 @@ def properties_of(spec: TableSpec) -> dict[str, str]:
         "hoodie.table.cdc.enabled": "false",
         _CREATE_SCHEMA: arrow_to_avro(storable(spec.schema), table=spec.name),
         FORMAT_VERSION_KEY: FORMAT_VERSION,
+        MAINTENANCE: spec.maintenance,
     }
     if spec.ordering:
         # Only then: Hudi's next write refuses a table ordered by commit time that names ordering fields.

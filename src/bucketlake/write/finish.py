@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bucketlake.commit.transaction import Transaction, abort, commit
+from bucketlake.commit.transaction import Committed, Transaction, abort, commit
 from bucketlake.errors import CommitConflictError
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write.exchange import KeySum
@@ -59,19 +59,20 @@ def finish(prepared: Prepared) -> CommitSummary:
             operation=str(operation), rows=prepared.sent.rows, outdated=outdated, seconds=prepared.seconds
         )
     try:
-        completed = commit(transaction, prepared.metadata)
+        done = commit(transaction, prepared.metadata)
     except BaseException as fault:
         if isinstance(fault, CommitConflictError) and fault.is_partial:
             raise
         decided = abort(transaction)
         if decided is None or not isinstance(fault, Exception):
             raise
-        completed = decided
+        done = Committed(decided, 0)
     return summarize(
         prepared.written,
         operation=operation,
         instant=transaction.instant,
-        completed=completed,
+        completed=done.completed,
+        number=done.number,
         replaced=prepared.replaced,
         seconds=prepared.seconds,
     )

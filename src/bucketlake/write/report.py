@@ -101,6 +101,8 @@ class CommitSummary:
     instant: str | None = None
     """None if there was nothing to commit."""
     completed: str | None = None
+    number: int = 0
+    """Which of the writes of its kind on the active timeline it is; 0 if that is not known."""
     rows: int = 0
     """Rows that were given, versions of one key counted each."""
     inserted: int = 0
@@ -154,6 +156,7 @@ def summarize(
     operation: Operation,
     instant: str,
     completed: str,
+    number: int,
     replaced: Mapping[str, tuple[str, ...]],
     seconds: Mapping[str, float],
 ) -> CommitSummary:
@@ -163,6 +166,7 @@ def summarize(
         operation=str(operation),
         instant=instant,
         completed=completed,
+        number=number,
         rows=sum(group.received for group in written),
         inserted=sum(group.inserted for group in told),
         updated=sum(group.updated for group in told),

@@ -70,7 +70,7 @@ def test_a_write_goes_requested_inflight_completed() -> None:
     instant = transaction.instant
     assert names(store) == [f"{instant}.commit.requested", f"{instant}.inflight"]
     assert heartbeat_path(instant) in paths(store)
-    completed = commit(transaction, NOTHING, clock=clock())
+    completed = commit(transaction, NOTHING, clock=clock()).completed
     assert completed > instant
     assert f"{instant}_{completed}.commit" in names(store)
     assert heartbeat_path(instant) not in paths(store)
@@ -88,7 +88,7 @@ def test_the_action_is_that_of_the_operation(table_type: str, operation: Operati
     store = new_table()
     update_properties(store, {"hoodie.table.type": table_type})
     transaction = begun(store, operation)
-    completed = commit(transaction, NOTHING, clock=clock())
+    completed = commit(transaction, NOTHING, clock=clock()).completed
     assert f"{transaction.instant}_{completed}.{action}" in names(store)
     requested = store.read(f".hoodie/timeline/{transaction.instant}.{action}.requested")
     assert bool(requested) == (action == "replacecommit")
@@ -102,7 +102,7 @@ def test_times_are_later_than_everything_on_the_timeline_whatever_the_clock_says
     store.delete(f".hoodie/timeline/{future}.compaction.requested")
     transaction = begun(store)
     assert transaction.instant > shift_instant(future, 5)
-    assert commit(transaction, NOTHING, clock=clock()) > transaction.instant
+    assert commit(transaction, NOTHING, clock=clock()).completed > transaction.instant
 
 
 def test_a_live_writer_is_left_alone_by_the_next() -> None:
