@@ -13,9 +13,12 @@ from bucketlake import spark as on_spark
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import json_text, prose, say
 from bucketlake.cli.services import OnSpark
+from bucketlake.config import MaintenanceMode, load_properties, maintenance_mode
 from bucketlake.errors import ConfigError
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention, Round, Tasks, here
 from bucketlake.services.maintenance import look, plan_maintenance, rounds, run_maintenance
+from bucketlake.services.upkeep import DEFAULT
+from bucketlake.storage import Store
 
 service = typer.Typer(help="Services in a process of their own.", no_args_is_help=True)
 app.add_typer(service, name="service")
@@ -73,8 +76,13 @@ def run(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Sweep up after dead writers, compact, clean and archive: what is asked for, and due. A line per round."""
+    """Sweep up after dead writers, compact, clean and archive: what is asked for, and due. A line per round.
+
+    Without a choice, a table that is maintained inline or by a service gets what its writers would do.
+    """
+    store = open_table(table, storage).store
     maintenance = _maintenance(
+        store,
         compact={
             "delta_commits": compact_delta_commits,
             "log_bytes": compact_log_bytes,
@@ -87,7 +95,6 @@ def run(
     )
     if every < 0:
         raise ConfigError(f"--every is {every}; expected a number of seconds, 0 or more.")
-    store = open_table(table, storage).store
     if dry_run:
         plan = plan_maintenance(look(store, maintenance), maintenance)
         say(json_text({"due": plan.due}) if as_json else prose(str(plan)))
@@ -111,18 +118,21 @@ def run(
 
 
 def _maintenance(
+    store: Store,
     *,
     compact: Mapping[str, Any],
     resize: Mapping[str, Any],
     clean: Mapping[str, Any],
     archive: tuple[int, int] | None,
 ) -> Maintenance:
-    """Choose the services whose options are given."""
+    """Choose the services whose options are given; without any, what the table gets by default."""
     if not (_is_given(compact) or _is_given(resize) or _is_given(clean) or archive is not None):
+        if maintenance_mode(load_properties(store)) is not MaintenanceMode.OFF:
+            return DEFAULT
         raise ConfigError(
             "say what is to be done: give at least one of --compact-delta-commits, --compact-log-bytes, "
             "--compact-log-ratio, --compact-older-than, --resize-file-bytes, --clean-commits, --clean-hours, "
-            "--clean-versions, --archive."
+            "--clean-versions, --archive. Or let the table say it: `bucketlake alter --maintenance service`."
         )
     return Maintenance(
         compact=CompactionTrigger(**compact) if _is_given(compact) else None,

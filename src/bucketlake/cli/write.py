@@ -15,7 +15,7 @@ from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Storage, TablePath, a
 from bucketlake.cli.files import FileFormat, column_names, read_columns, read_rows, read_schema, schema_after
 from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.cli.values import parse_key
-from bucketlake.config import BucketEngine, TableType
+from bucketlake.config import BucketEngine, MaintenanceMode, TableType
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.table import Table, create_table
@@ -95,6 +95,9 @@ def create(
         bool,
         typer.Option("--allow-missing-columns", help="Take rows that lack columns: those are null then."),
     ] = False,
+    maintenance: Annotated[
+        MaintenanceMode, typer.Option(help="Who compacts, cleans and archives the table.")
+    ] = MaintenanceMode.INLINE,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
@@ -121,6 +124,7 @@ def create(
         non_blocking=non_blocking,
         merge_schema=merge_schema,
         allow_missing_columns=allow_missing_columns,
+        maintenance=maintenance,
         storage_options=pairs(storage or ()),
     )
     found = made.describe()
@@ -146,17 +150,23 @@ def alter(
     allow_missing_columns: Annotated[
         bool | None, typer.Option(help="Whether rows may lack columns: those are null then.")
     ] = None,
+    maintenance: Annotated[
+        MaintenanceMode | None,
+        typer.Option(help="Who compacts, cleans and archives the table: writers, `service run`, or nobody."),
+    ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Change which rows a table takes, from the next write on."""
+    """Change which rows a table takes, and who maintains it, from the next write on."""
     opened = open_table(table, storage)
-    if merge_schema is None and allow_missing_columns is None:
+    if merge_schema is None and allow_missing_columns is None and maintenance is None:
         raise ConfigError(
-            "nothing to change: give --merge-schema or --allow-missing-columns, or their opposites, such as "
-            "--no-merge-schema."
+            "nothing to change: give --maintenance, or --merge-schema or --allow-missing-columns, or their opposites, "
+            "such as --no-merge-schema."
         )
-    opened.alter(merge_schema=merge_schema, allow_missing_columns=allow_missing_columns)
+    opened.alter(
+        merge_schema=merge_schema, allow_missing_columns=allow_missing_columns, maintenance=maintenance
+    )
     facts = {
         key: value for key, value in sorted(opened.properties.raw.items()) if key.startswith("bucketlake.")
     }

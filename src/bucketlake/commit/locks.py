@@ -167,7 +167,7 @@ def lease(store: Store, path: str, *, now_ms: Callable[[], int] = system_ms) -> 
     """
     held = _FileLock(store, now_ms, lease_path=path)
     try:
-        is_ours = held.take()
+        is_ours = held.try_acquire()
     except OSError:
         held.release()  # It may be ours all the same, if only the answer was lost.
         raise
@@ -194,7 +194,7 @@ class _FileLock:
 
     def acquire(self, deadline: float, wait_seconds: float) -> None:
         pause = 0.01
-        while not self.take():
+        while not self.try_acquire():
             if monotonic() > deadline:
                 raise _too_long(self._store, self._holder(), wait_seconds)
             sleep(pause * (0.5 + _chance.random()))
@@ -221,7 +221,7 @@ class _FileLock:
             thread.join()
             self.release()
 
-    def take(self) -> bool:
+    def try_acquire(self) -> bool:
         """Take the lock if it is to be had now."""
         mine = self._fresh().render()
         if self._store.put_new(self._path, mine):

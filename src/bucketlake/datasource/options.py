@@ -1,8 +1,8 @@
 """Options of `format("bucketlake")`, parsed and checked.
 
 Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
-`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `merge_schema`, which may be
-spelled `mergeSchema`, `buckets`, `hash_fields`, `partition_rules`.
+`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `maintenance`,
+`merge_schema`, which may be spelled `mergeSchema`, `buckets`, `hash_fields`, `partition_rules`.
 Both: `path`, and `storage.<name>`, which goes to the store.
 
 A moment (`as_of`, `begin`, `end`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data Source
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
+from bucketlake.config import MaintenanceMode, parse_maintenance_mode
 from bucketlake.errors import ConfigError
 from bucketlake.logfile import LogFormat
 from bucketlake.write import WriteOptions
@@ -34,7 +35,9 @@ READING = frozenset(
         "partition_rules",
     }
 )
-WRITING = frozenset({"path", "log_format", "merge_schema", "buckets", "hash_fields", "partition_rules"})
+WRITING = frozenset(
+    {"path", "log_format", "merge_schema", "maintenance", "buckets", "hash_fields", "partition_rules"}
+)
 _SPELLINGS = {"mergeschema": "merge_schema"}
 
 
@@ -81,6 +84,8 @@ class SinkOptions:
     path: str
     storage: Mapping[str, str] | None
     write: WriteOptions
+    maintenance: MaintenanceMode | None = None
+    """None: as the table says."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> SinkOptions:
@@ -98,6 +103,7 @@ class SinkOptions:
                 hash_fields=_names(options, "hash_fields"),
                 partition_rules=options.get("partition_rules"),
             ),
+            maintenance=parse_maintenance_mode(options["maintenance"]) if "maintenance" in options else None,
         )
 
 

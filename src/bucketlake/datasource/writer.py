@@ -16,8 +16,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from bucketlake.config import MaintenanceMode
 from bucketlake.datasource.options import SinkOptions
 from bucketlake.errors import UnsupportedError
+from bucketlake.services import look_after
 from bucketlake.spark import arrow_schema, settle_worker
 from bucketlake.storage import open_store
 from bucketlake.write import Append, Appended, abort_append, append_rows, begin_append, complete_append
@@ -35,9 +37,10 @@ class Message(WriterCommitMessage):
 class LogWriter(DataSourceArrowWriter):
     """Appends log files to the file groups of a merge-on-read table."""
 
-    def __init__(self, append: Append, schema: pa.Schema) -> None:
+    def __init__(self, append: Append, schema: pa.Schema, maintenance: MaintenanceMode | None = None) -> None:
         self.append = append
         self.schema = schema
+        self.maintenance = maintenance
 
     @classmethod
     def begin(cls, options: SinkOptions, schema: StructType, *, overwrite: bool) -> LogWriter:
@@ -51,7 +54,7 @@ class LogWriter(DataSourceArrowWriter):
                 f"or with whole_table=True all of them.",
             )
         columns = arrow_schema(schema.jsonValue())
-        return cls(begin_append(store, columns, options.write), columns)
+        return cls(begin_append(store, columns, options.write), columns, options.maintenance)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         settle_worker()
@@ -64,7 +67,8 @@ class LogWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         done = [message.done for message in messages if isinstance(message, Message)]
         assert len(done) == len(messages), "Spark commits when every task has reported"
-        _log.info("%s", complete_append(self.append, done))
+        summary = complete_append(self.append, done)
+        _log.info("%s", look_after(self.append.transaction.store, summary, self.maintenance))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - the markers tell more
         abort_append(self.append)

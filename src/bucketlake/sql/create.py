@@ -44,6 +44,7 @@ class CreateTable:
     url_encode: bool = False
     merge_schema: bool = False
     allow_missing_columns: bool = False
+    maintenance: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ def parse_create(cursor: Cursor) -> CreateTable:
         url_encode=made.flag("hoodie.datasource.write.partitionpath.urlencode"),
         merge_schema=made.flag("mergeSchema"),
         allow_missing_columns=made.flag("allowMissingColumns"),
+        maintenance=made.text("maintenance"),
     )
 
 
@@ -300,6 +302,7 @@ _SPELLINGS: dict[str, Sequence[str]] = {
     "hoodie.datasource.write.partitionpath.urlencode": (),
     "mergeSchema": ("bucketlake.merge.schema",),
     "allowMissingColumns": ("bucketlake.allow.missing.columns",),
+    "maintenance": ("bucketlake.maintenance",),
     "connector": (),
     "path": (),
 }

@@ -269,6 +269,8 @@ def _made(
         more["partition_rules"] = wanted.partition_rules
         if wanted.rule_type is not None:
             more["rule_type"] = wanted.rule_type
+    if wanted.maintenance is not None:
+        more["maintenance"] = wanted.maintenance
     return create_table(
         spark,
         path,

@@ -59,11 +59,23 @@ def test_one_round_says_what_is_due_does_it_and_is_done(run: Any, tmp_path: Path
 def test_a_wrong_call_is_an_error(
     run: Any, tmp_path: Path, words: tuple[object, ...], code: int, message: str
 ) -> None:
-    written_table(tmp_path / "orders")
+    written_table(tmp_path / "orders").alter(maintenance="off")
     before = sorted(str(p) for p in tmp_path.rglob("*"))
     found, out, err = run("service", "run", tmp_path / "orders", "--watch", *words)
     assert (found, out, message in " ".join(err.split())) == (code, "", True), err
     assert sorted(str(p) for p in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.shows("H1")
+def test_a_table_that_is_left_to_a_service_gets_what_its_writers_would_do(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    table = written_table(path)
+    assert run("alter", path, "--maintenance", "service")[0] == 0
+    for n in range(20):
+        assert table.upsert(orders(range(8), f"more {n}", 30)).services == ()
+    assert json.loads(run("service", "run", path, "--dry-run", "--json")[1]) == {"due": ["compaction"]}
+    code, out, _ = run("service", "run", path)
+    assert (code, "compaction: 4 file groups" in out) == (0, True), out
 
 
 def test_a_table_that_is_broken_ends_the_process_with_a_clear_error(run: Any, tmp_path: Path) -> None:
