@@ -53,6 +53,7 @@ format: $(VENV)/.ready ## Put the sources into their one format
 bench: setup-test ## Measure against Hudi and the floor; prints the table that the README quotes
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.commits
+	@$(BIN)/python -m benchmarks.aging
 	@$(BIN)/python -m benchmarks.resizing
 
 soak: setup-test ## The randomized suites with wide seeds; takes an hour or more

@@ -72,10 +72,10 @@ def test_a_table_that_is_left_to_a_service_gets_what_its_writers_would_do(run: A
     table = written_table(path)
     assert run("alter", path, "--maintenance", "service")[0] == 0
     for n in range(20):
-        assert table.upsert(orders(range(8), f"more {n}", 30)).services == ()
+        assert table.upsert(orders(range(4), f"more {n}", 30)).services == ()
     assert json.loads(run("service", "run", path, "--dry-run", "--json")[1]) == {"due": ["compaction"]}
     code, out, _ = run("service", "run", path)
-    assert (code, "compaction: 4 file groups" in out) == (0, True), out
+    assert (code, "compaction: 2 file groups" in out) == (0, True), out
 
 
 def test_a_table_that_is_broken_ends_the_process_with_a_clear_error(run: Any, tmp_path: Path) -> None:
