@@ -409,6 +409,7 @@ class Table:
         merge_schema: bool | None = None,
         allow_missing_columns: bool | None = None,
         maintenance: str | None = None,
+        keep_commits: int | None = None,
     ) -> None:
         """Change which rows the table takes, from the next write on, whoever writes it; None leaves things as they are.
 
@@ -417,11 +418,16 @@ class Table:
         updated. Key, partition and ordering columns are never missing.
 
         `maintenance` says who compacts, cleans and archives the table: its writers, after every twentieth commit
-        (`inline`), `bucketlake service run` (`service`), or nobody (`off`).
+        (`inline`), `bucketlake service run` (`service`), or nobody (`off`). That keeps what readers of the last
+        `keep_commits` writes see, thirty unless it is set.
         """
-        mode = None if maintenance is None else parse_maintenance_mode(given.text(maintenance, "maintenance"))
         changes = options_of(
-            merge_schema=merge_schema, allow_missing_columns=allow_missing_columns, maintenance=mode
+            merge_schema=merge_schema,
+            allow_missing_columns=allow_missing_columns,
+            maintenance=None
+            if maintenance is None
+            else parse_maintenance_mode(given.text(maintenance, "maintenance")),
+            keep_commits=None if keep_commits is None else given.whole_number(keep_commits, "keep_commits"),
         )
         self.properties = alter(self.store, changes)
 

@@ -12,7 +12,7 @@ from random import SystemRandom
 import pytest
 
 from judges.random_tables import seeds
-from stand_ins.table_machine import KINDS, TALLY, run_history
+from stand_ins.table_machine import KINDS, TALLY, drawn, replay, run_history, with_upkeep
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 STEPS = 60 if IS_SOAK else 24
@@ -39,4 +39,19 @@ def test_a_table_is_a_dict_however_those_who_use_it_are_interleaved_and_killed(k
         except Exception as error:
             error.add_note(f"seed {seed}, {kind!r}")
             raise
+    print(kind, dict(sorted(TALLY.items())))
+
+
+@pytest.mark.thorough
+@pytest.mark.shows("H1")
+@pytest.mark.parametrize("kind", ["simple cow", "simple mor", "ring dual"])
+def test_a_table_is_a_dict_though_rounds_of_maintenance_run_beside_those_who_use_it(kind: str) -> None:
+    TALLY.clear()
+    for seed in _seeds():
+        try:
+            replay(kind, with_upkeep(drawn(kind, seed, count=STEPS), every=3), is_calm=seed % 3 == 0)
+        except Exception as error:
+            error.add_note(f"seed {seed}, {kind!r}, with rounds")
+            raise
+    assert TALLY["maintenance: done"]
     print(kind, dict(sorted(TALLY.items())))

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 from bucketlake.commit.locks import OBJECT_LOCK_PATH
+from bucketlake.layout.names import MAINTENANCE_LEASE
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.timeline.clock import system_ms
 
@@ -29,9 +30,9 @@ def age(store: Store) -> None:
         for path, file in shelf.files.items():
             stat = replace(file.stat, modified_ms=file.stat.modified_ms - OLD_MS)
             shelf.files[path] = replace(file, stat=stat)
-    if OBJECT_LOCK_PATH in shelf.files:
-        lock = json.loads(store.read(OBJECT_LOCK_PATH))
-        store.put(OBJECT_LOCK_PATH, json.dumps({**lock, "validUntil": system_ms() - OLD_MS}).encode())
+    for path in {OBJECT_LOCK_PATH, MAINTENANCE_LEASE}.intersection(shelf.files):
+        lock = json.loads(store.read(path))
+        store.put(path, json.dumps({**lock, "validUntil": system_ms() - OLD_MS}).encode())
 
 
 def copy_of(store: Store) -> Bucket:

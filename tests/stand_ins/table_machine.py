@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from bucketlake import Table
+from bucketlake import CompactionTrigger, Maintenance, Retention, Table
 from bucketlake.commit import recovery
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, TableType, load_properties
@@ -57,12 +57,13 @@ from bucketlake.services import (
     rollback_compaction,
     run_clustering,
     run_compaction,
+    run_maintenance,
     schedule_clustering,
     schedule_compaction,
 )
 from bucketlake.services.resize import abort_resize, look_for_resize, run_resize, schedule_resize
 from bucketlake.services.resize_plan import Hashes, ResizeTrigger, evenly
-from bucketlake.state import files_of, load_state
+from bucketlake.state import files_of, load_state, touched_lately
 from bucketlake.storage import Store
 from bucketlake.timeline import Action
 from bucketlake.write import TableSpec, create
@@ -556,6 +557,36 @@ def archive(machine: TableMachine, slot: int, chance: Random) -> None:
     ))  # fmt: skip
 
 
+@_step(0.0)  # drawn by nobody: `with_upkeep` puts it where it is wanted
+def maintenance(machine: TableMachine, slot: int, chance: Random) -> None:
+    """A round as writers run it after a commit: one at a time, where writes of the timeline have been."""
+    keep = chance.choice((1, 2))
+    policy = Maintenance(
+        compact=CompactionTrigger(delta_commits=chance.choice((1, 2))),
+        clean=Retention(commits=keep),
+        archive=(keep, keep + 1),
+    )
+
+    def act(store: Store) -> object:
+        done = run_maintenance(store, policy, look_at=touched_lately)
+        TALLY["rounds left to others"] += any(step.is_conflict for step in done.steps)
+        for failure in done.failures:
+            raise failure
+        return done
+
+    machine.begin(slot, chance, Call("maintenance", act))
+
+
+def with_upkeep(steps: Sequence[Step], *, every: int) -> list[Step]:
+    """Put rounds between the steps of a history."""
+    found: list[Step] = []
+    for position, step in enumerate(steps, 1):
+        found.append(step)
+        if position % every == 0:
+            found.append(("maintenance", step[1], step[2]))
+    return found
+
+
 @_step(1.5)
 def savepoint(machine: TableMachine, slot: int, chance: Random) -> None:
     writes = [i.requested for i in load_state(machine.store).timeline.writes]
@@ -953,7 +984,7 @@ def drawn(kind: str, seed: int, *, count: int, without: frozenset[str] = LEFT_OU
     likings = {
         name: step.weight * chance.choice((0, 0.5, 1, 1, 3))
         for name, step in STEPS.items()
-        if step.fits(KINDS[kind]) and name not in without
+        if step.weight and step.fits(KINDS[kind]) and name not in without
     }
     likings["upsert"] = likings.get("upsert", 0) or 3
     likings["load"] = likings.get("load", 0) or 0.5

@@ -17,7 +17,7 @@ from bucketlake.config import MaintenanceMode, load_properties, maintenance_mode
 from bucketlake.errors import ConfigError
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention, Round, Tasks, here
 from bucketlake.services.maintenance import look, plan_maintenance, rounds, run_maintenance
-from bucketlake.services.upkeep import DEFAULT
+from bucketlake.services.upkeep import maintenance_of
 from bucketlake.storage import Store
 
 service = typer.Typer(help="Services in a process of their own.", no_args_is_help=True)
@@ -127,8 +127,9 @@ def _maintenance(
 ) -> Maintenance:
     """Choose the services whose options are given; without any, what the table gets by default."""
     if not (_is_given(compact) or _is_given(resize) or _is_given(clean) or archive is not None):
-        if maintenance_mode(load_properties(store)) is not MaintenanceMode.OFF:
-            return DEFAULT
+        properties = load_properties(store)
+        if maintenance_mode(properties) is not MaintenanceMode.OFF:
+            return maintenance_of(properties)
         raise ConfigError(
             "say what is to be done: give at least one of --compact-delta-commits, --compact-log-bytes, "
             "--compact-log-ratio, --compact-older-than, --resize-file-bytes, --clean-commits, --clean-hours, "

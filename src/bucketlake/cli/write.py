@@ -154,18 +154,24 @@ def alter(
         MaintenanceMode | None,
         typer.Option(help="Who compacts, cleans and archives the table: writers, `service run`, or nobody."),
     ] = None,
+    keep_commits: Annotated[
+        int | None, typer.Option(metavar="N", help="Of how many writes that keeps the files; 30 by default.")
+    ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Change which rows a table takes, and who maintains it, from the next write on."""
     opened = open_table(table, storage)
-    if merge_schema is None and allow_missing_columns is None and maintenance is None:
+    if (merge_schema, allow_missing_columns, maintenance, keep_commits) == (None, None, None, None):
         raise ConfigError(
-            "nothing to change: give --maintenance, or --merge-schema or --allow-missing-columns, or their opposites, "
-            "such as --no-merge-schema."
+            "nothing to change: give --maintenance, --keep-commits, --merge-schema or --allow-missing-columns, or an "
+            "opposite such as --no-merge-schema."
         )
     opened.alter(
-        merge_schema=merge_schema, allow_missing_columns=allow_missing_columns, maintenance=maintenance
+        merge_schema=merge_schema,
+        allow_missing_columns=allow_missing_columns,
+        maintenance=maintenance,
+        keep_commits=keep_commits,
     )
     facts = {
         key: value for key, value in sorted(opened.properties.raw.items()) if key.startswith("bucketlake.")

@@ -13,6 +13,7 @@ from bucketlake.config.persist import (
 )
 from bucketlake.config.properties import (
     BACKUP_PATH,
+    KEEP_COMMITS,
     MAINTENANCE,
     MEND,
     PROPERTIES_PATH,
@@ -25,6 +26,7 @@ from bucketlake.config.properties import (
     TimelineTimezone,
     TimestampKeyConfig,
     TimestampType,
+    keep_commits,
     load_properties,
     maintenance_mode,
     parse_engine,
@@ -35,6 +37,7 @@ from bucketlake.config.properties import (
 __all__ = [
     "BACKUP_PATH",
     "COPY_PATH",
+    "KEEP_COMMITS",
     "MAINTENANCE",
     "MEND",
     "PROPERTIES_PATH",
@@ -49,6 +52,7 @@ __all__ = [
     "TimestampKeyConfig",
     "TimestampType",
     "create_properties",
+    "keep_commits",
     "keep_copy",
     "load_properties",
     "lost_properties",

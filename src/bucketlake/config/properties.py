@@ -90,6 +90,8 @@ class MaintenanceMode(StrEnum):
 
 MAINTENANCE = "bucketlake.maintenance"
 """The table property that says which. A table that was made before it was there, or by Hudi, has none: off."""
+KEEP_COMMITS = "bucketlake.maintenance.keep.commits"
+"""A table property: of how many writes the files are kept, if not of as many as by default."""
 
 
 class TimelineTimezone(StrEnum):
@@ -626,6 +628,19 @@ def maintenance_mode(properties: TableProperties) -> MaintenanceMode:
     """Return who looks after a table; a table that does not say it is left alone."""
     word = properties.raw.get(MAINTENANCE)
     return MaintenanceMode.OFF if word is None else parse_maintenance_mode(word, name=MAINTENANCE)
+
+
+def keep_commits(properties: TableProperties) -> int | None:
+    """Return of how many writes a table's maintenance is to keep the files; None: as by default."""
+    text = properties.raw.get(KEEP_COMMITS)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(
+            f"{KEEP_COMMITS} is {text!r}; expected a number of writes, 1 or more. Set it with "
+            f"table.alter(keep_commits=...), or `bucketlake alter --keep-commits`."
+        )
+    return int(text)
 
 
 def _bucket_engine(words: _Words) -> str | None:

@@ -63,7 +63,7 @@ class Surroundings:
     files: Mapping[Identity, tuple[FileStat, ...]]
     """The timeline's files of every instant."""
     archived: frozenset[Identity]
-    """What the history has."""
+    """What the history has, from the first instant of the timeline on."""
     last_clean: LastClean | None
     marked: frozenset[str]
     """Instants that have markers."""
@@ -142,9 +142,11 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
         )
     ]
     gone = set(orphans)
+    # Of the history only what may be on the timeline too: the rest grows with the age of the table.
+    since = state.timeline.instants[0].requested if state.timeline.instants else None
     return Surroundings(
         files=by_instant,
-        archived=frozenset((a.requested, a.action) for a in load_history(store, properties)),
+        archived=frozenset((a.requested, a.action) for a in load_history(store, properties, since=since)),
         last_clean=_last_clean(state),
         marked=frozenset(marked),
         orphans=tuple(orphans),
@@ -208,7 +210,8 @@ def run_archive(plan: ArchivePlan, state: TableState) -> None:
         in_parallel(store.delete, [file.path for file in plan.orphans], store)
         for requested in plan.marked:
             delete_markers(store, requested)
-        archived = {(a.requested, a.action) for a in load_history(store, properties)}
+        since = plan.instants[0].requested
+        archived = {(a.requested, a.action) for a in load_history(store, properties, since=since)}
         missing = [i for i in plan.instants if _identity(i) not in archived]
         rows = in_parallel(lambda i: _row(store, i, plan.files[_identity(i)]), missing, store)
         if rows:

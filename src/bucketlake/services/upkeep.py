@@ -13,6 +13,8 @@ from dataclasses import replace
 
 from bucketlake.config import (
     MaintenanceMode,
+    TableProperties,
+    keep_commits,
     load_properties,
     maintenance_mode,
     parse_maintenance_mode,
@@ -37,7 +39,8 @@ DEFAULT = Maintenance(
     # Three times what Hudi keeps. Each kept write is three files to list on the timeline for every commit and every
     # read, and in a copy-on-write table a file per bucket besides.
     clean=Retention(commits=30),
-    # What can be read as of its time stays on the timeline. At the sixtieth write half of it goes.
+    # What can be read as of its time stays on the timeline. At the sixtieth write half of it goes: every folder of the
+    # table is listed for that, so it must not come often.
     archive=(30, 59),
 )
 
@@ -59,6 +62,16 @@ def asked_maintenance(value: object) -> Asked:
     )
 
 
+def maintenance_of(properties: TableProperties) -> Maintenance:
+    """Return what a table gets, whoever runs it: the default, with the history that the table asks for."""
+    kept = keep_commits(properties)
+    assert DEFAULT.archive is not None
+    keep_min, keep_max = DEFAULT.archive
+    if kept is None:
+        return DEFAULT
+    return replace(DEFAULT, clean=Retention(commits=kept), archive=(kept, kept + keep_max - keep_min))
+
+
 def look_after(store: Store, summary: CommitSummary, asked: Asked, *, tasks: Tasks = here) -> CommitSummary:
     """Do what is due after a commit, and add it to the summary. The write is committed: nothing here fails it.
 
@@ -72,12 +85,14 @@ def look_after(store: Store, summary: CommitSummary, asked: Asked, *, tasks: Tas
         return summary
     else:
         try:
-            mode = maintenance_mode(load_properties(store)) if asked is None else asked
+            properties = load_properties(store)
+            mode = maintenance_mode(properties) if asked is None else asked
+            policy = maintenance_of(properties)
         except Exception as fault:
             _log.warning("%s: what is due was not looked for: %s", store.uri, fault)
             return replace(summary, services=(f"maintenance failed: {fault}",))
         if mode is not MaintenanceMode.INLINE:
             return summary
-        done = run_maintenance(store, DEFAULT, tasks=tasks, look_at=touched_lately)
+        done = run_maintenance(store, policy, tasks=tasks, look_at=touched_lately)
     seconds = {**summary.seconds, "services": done.seconds}
     return replace(summary, seconds=seconds, services=tuple(map(str, done.steps)))

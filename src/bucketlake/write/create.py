@@ -16,6 +16,7 @@ import pyarrow as pa
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
+    KEEP_COMMITS,
     MAINTENANCE,
     KeyGeneratorType,
     MaintenanceMode,
@@ -118,6 +119,7 @@ def options_of(
     allow_missing_columns: bool | None = None,
     allow_null_elements: bool | None = None,
     maintenance: MaintenanceMode | None = None,
+    keep_commits: int | None = None,
 ) -> dict[str, str]:
     """Return the properties that say which rows a table takes and who maintains it; what is None is left out."""
     said = {
@@ -126,7 +128,13 @@ def options_of(
         NULL_ELEMENTS_ALLOWED: allow_null_elements,
     }
     options = {key: _flag(value) for key, value in said.items() if value is not None}
-    return options if maintenance is None else {**options, MAINTENANCE: str(maintenance)}
+    if maintenance is not None:
+        options[MAINTENANCE] = str(maintenance)
+    if keep_commits is not None:
+        if keep_commits < 1:
+            raise ConfigError(f"keep_commits is {keep_commits}; expected a number of writes, 1 or more.")
+        options[KEEP_COMMITS] = str(keep_commits)
+    return options
 
 
 def alter(store: Store, options: Mapping[str, str]) -> TableProperties:

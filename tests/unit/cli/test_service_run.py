@@ -70,7 +70,9 @@ def test_a_wrong_call_is_an_error(
 def test_a_table_that_is_left_to_a_service_gets_what_its_writers_would_do(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     table = written_table(path)
-    assert run("alter", path, "--maintenance", "service")[0] == 0
+    code, out, _ = run("alter", path, "--maintenance", "service", "--keep-commits", 9, "--json")
+    assert code == 0
+    assert json.loads(out)["bucketlake.maintenance.keep.commits"] == "9"
     for n in range(20):
         assert table.upsert(orders(range(4), f"more {n}", 30)).services == ()
     assert json.loads(run("service", "run", path, "--dry-run", "--json")[1]) == {"due": ["compaction"]}

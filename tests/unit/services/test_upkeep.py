@@ -18,6 +18,7 @@ import pytest
 from bucketlake import CompactionTrigger, Maintenance, Retention, Table, create_table
 from bucketlake.commit.locks import lease
 from bucketlake.config import (
+    KEEP_COMMITS,
     MAINTENANCE,
     MaintenanceMode,
     load_properties,
@@ -220,6 +221,24 @@ def test_a_word_that_means_nothing_is_refused_before_anything_is_done(call: Call
     with pytest.raises(ConfigError, match=r"maintenance is 'always'; expected one of inline, service, off"):
         call(table)
     assert table.timeline() == before
+
+
+@pytest.mark.shows("H1")
+def test_a_table_keeps_as_much_history_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EVERY", 5)
+    table = orders_table(memory(), table_type="COPY_ON_WRITE", buckets=1)
+    table.alter(keep_commits=3)
+    said = [table.upsert(orders([0], f"v{n}", n)).instant for n in range(40)]
+    assert len(load_state(table.store).timeline.writes) < 40
+    for n in range(37, 40):
+        assert table.to_arrow(as_of=said[n])["name"].to_pylist() == [f"v{n} 0"]
+    with pytest.raises(ConfigError, match="kept files from"):
+        table.to_arrow(as_of=said[30])
+    with pytest.raises(ConfigError, match="keep_commits is 0; expected a number of writes, 1 or more"):
+        table.alter(keep_commits=0)
+    update_properties(table.store, {KEEP_COMMITS: "many"})
+    lines = [line for n in range(5) for line in table.upsert(orders([0], "w", 50 + n)).services]
+    assert ["bucketlake.maintenance.keep.commits is 'many'" in line for line in lines] == [True]
 
 
 def test_a_table_that_says_nonsense_is_written_all_the_same(
