@@ -25,6 +25,7 @@ from bucketlake.config import (
     maintenance_mode,
     update_properties,
 )
+from bucketlake.datasource.options import SinkOptions
 from bucketlake.errors import ConfigError
 from bucketlake.layout import BaseFile, FileSlice, LogFile
 from bucketlake.layout.names import MAINTENANCE_LEASE
@@ -373,3 +374,10 @@ def test_a_large_base_file_is_rewritten_once_its_logs_make_up_for_it(
     logs = tuple(LogFile(f"p/.a.{at}", "a", at, 1, "", log_mib * mib) for at in instants[1:])
     assert DEFAULT.compact is not None
     assert DEFAULT.compact.holds(FileSlice("p", "a", instants[0], base, logs), now=instants[-1]) is holds
+
+
+def test_an_append_by_name_may_say_that_nothing_is_to_be_done_after_it() -> None:
+    assert SinkOptions.parse({"path": "/t"}).maintenance is None
+    assert SinkOptions.parse({"path": "/t", "maintenance": "off"}).maintenance is MaintenanceMode.OFF
+    with pytest.raises(ConfigError, match="maintenance is 'always'"):
+        SinkOptions.parse({"path": "/t", "maintenance": "always"})

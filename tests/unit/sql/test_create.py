@@ -185,3 +185,11 @@ def test_a_table_is_made_with_the_engine_that_is_named(word: str) -> None:
     made = parse(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS ({pair})", ())
     assert isinstance(made, CreateTable)
     assert made.engine == word
+
+
+@pytest.mark.shows("H1")
+def test_a_statement_may_say_who_maintains_the_table() -> None:
+    text = "CREATE TABLE t (id INT) USING bucketlake TBLPROPERTIES (primaryKey = 'id'{})"
+    assert create(text.format(", maintenance = 'off'")).maintenance == "off"
+    assert create(text.format(", 'bucketlake.maintenance' = 'service'")).maintenance == "service"
+    assert create(text.format("")).maintenance is None
