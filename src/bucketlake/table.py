@@ -417,7 +417,7 @@ class Table:
         `allow_missing_columns`, rows may lack columns that may be null: they are null then, also in a row that is
         updated. Key, partition and ordering columns are never missing.
 
-        `maintenance` says who compacts, cleans and archives the table: its writers, after every twentieth commit
+        `maintenance` says who compacts, cleans and archives the table: its writers, after every fifteenth commit
         (`inline`), `bucketlake service run` (`service`), or nobody (`off`). That keeps what readers of the last
         `keep_commits` writes see, thirty unless it is set.
         """
