@@ -56,7 +56,7 @@ def read_ms(table: Table) -> float:
 
 def measure(path: Path, table_type: str, mode: str, commits: int) -> tuple[str, ...]:
     table = create_table(
-        None, path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type, maintenance=mode
+        path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type, maintenance=mode
     )
     table.upsert(_rows(list(range(KEYS)), 0))
     truth = dict.fromkeys((f"k{key}" for key in range(KEYS)), 0)

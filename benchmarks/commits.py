@@ -74,9 +74,7 @@ def write(path: str, writer: int, commits: int) -> None:
 
 def measure(folder: Path, table_type: str, writers: int, commits: int) -> tuple[str, ...]:
     path = folder / f"{table_type}-{writers}"
-    create_table(
-        None, path, SCHEMA, key="id", partition="dt", ordering="ts", buckets=4, table_type=table_type
-    )
+    create_table(path, SCHEMA, key="id", partition="dt", ordering="ts", buckets=4, table_type=table_type)
     Table.open(path).upsert(rows_of(0, 0))
     command = [sys.executable, "-m", "benchmarks.commits", "--path", str(path), "--commits", str(commits)]
     processes = [

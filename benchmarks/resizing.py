@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.meter import metered
 from benchmarks.race import rotated
-from bucketlake import SPARK_SETTINGS, Table, create_table
+from bucketlake import SPARK_SETTINGS, ConsistentBuckets, Table, create_table
 from bucketlake.index import HashingMetadata, Node, Ring, ring_hashes_of
 from bucketlake.index.ring import HASH_MAX
 from bucketlake.services import look_for_resize, run_resize, schedule_resize
@@ -106,9 +106,7 @@ class SplitCost:
 
 def split_one(path: Path, *, buckets: int, large: int, small: int) -> SplitCost:
     """Make a table with `large` rows in one bucket and `small` in each of the others, and split that one."""
-    table = create_table(
-        None, path, SCHEMA, key="id", ordering="ts", buckets=buckets, engine="consistent_hashing"
-    )
+    table = create_table(path, SCHEMA, key="id", ordering="ts", index=ConsistentBuckets(buckets))
     table.bulk_insert(_rows(_skewed_keys(buckets, large, small), np.random.default_rng(buckets), ts=0))
     sizes = sorted(file.stat().st_size for file in path.glob("*.parquet"))
     assert len(sizes) == buckets, "a bucket without rows would make the partition smaller than it says"
@@ -194,15 +192,12 @@ def _cost(write: Callable[[], object], is_on_spark: bool) -> tuple[float, float]
 
 def made(path: Path, keys: pa.Array, virtual_logs: bool | None) -> Written:
     table = create_table(
-        None,
         path,
         SCHEMA,
         key="id",
         ordering="ts",
-        buckets=BUCKETS,
-        engine="consistent_hashing",
+        index=ConsistentBuckets(BUCKETS, virtual_logs=bool(virtual_logs)),
         table_type="MERGE_ON_READ",
-        virtual_logs=bool(virtual_logs),
         name="orders",
     )
     table.bulk_insert(_rows(keys, np.random.default_rng(1), ts=0))

@@ -151,7 +151,6 @@ def check(who: str, differences: int, rows: int) -> None:
 def orders_table(spark: SparkSession, path: str) -> None:
     say(f"A merge-on-read table of {ORDERS:,} orders, {BUSY_SHARE:.0%} of them on one day")
     table = create_table(
-        spark,
         path,
         SCHEMA,
         key="order_id",
@@ -159,6 +158,7 @@ def orders_table(spark: SparkSession, path: str) -> None:
         ordering="version",
         buckets=2,
         table_type="MERGE_ON_READ",
+        spark=spark,
     )
     orders, truth = Orders(), Truth()
     loaded = orders.load()

@@ -24,16 +24,16 @@ class BucketlakeAlone:
         return {"pyarrow": pa.__version__}
 
     def aggregate(self, table: str) -> list[list[Any]]:
-        rows = Table.open(table, buckets=4).to_arrow(columns=["status", "amount"])
+        rows = Table.open(table).to_arrow(columns=["status", "amount"])
         with duckdb.connect() as connection:
             connection.register("rows", rows)
             return aggregate_of("rows", connection)
 
     def materialise(self, table: str) -> None:
-        Table.open(table, buckets=4).to_arrow(columns=list(COLUMNS))
+        Table.open(table).to_arrow(columns=list(COLUMNS))
 
     def fingerprint(self, table: str) -> list[int]:
-        rows = Table.open(table, buckets=4).to_arrow(columns=list(COLUMNS))
+        rows = Table.open(table).to_arrow(columns=list(COLUMNS))
         with duckdb.connect() as connection:
             connection.register("rows", rows)
             return fingerprint_of("rows", connection)
@@ -49,7 +49,7 @@ class BucketlakeAlone:
 
     def load(self, table: str, rows: str, table_type: str) -> None:
         orders = pq.read_table(rows)
-        made = create_table(None, table, orders.schema, table_type=table_type, **SHAPE)
+        made = create_table(table, orders.schema, table_type=table_type, **SHAPE)
         made.bulk_insert(orders)
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
@@ -59,7 +59,7 @@ class BucketlakeAlone:
         Table.open(table).compact()
 
     def rescale(self, table: str) -> None:
-        Table.open(table).buckets.overwrite("2026-06-18,8", dry_run=False)
+        Table.open(table).buckets.overwrite("2026-06-18,8")
 
     def clean(self, table: str) -> None:
         Table.open(table).clean(retain_versions=1)

@@ -19,7 +19,7 @@ class BucketlakeOnSpark(SparkWorker):
     """What the tables that Hudi wrote do not say."""
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
-        return Table.open(table, **self.told).read(self.session, columns=columns)
+        return Table.open(table).read(self.session, columns=columns)
 
     def frame_of_key(self, table: str, order_id: str, dt: str | None) -> DataFrame:
         filters = [("order_id", "=", order_id)] + ([] if dt is None else [("dt", "=", dt)])
@@ -30,20 +30,20 @@ class BucketlakeOnSpark(SparkWorker):
 
     def load(self, table: str, rows: str, table_type: str) -> None:
         frame = self.rows(rows)
-        made = create_table(self.session, table, frame, table_type=table_type, **self.shape)
+        made = create_table(table, frame, table_type=table_type, **self.shape, spark=self.session)
         made.bulk_insert(frame)
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
         Table.open(table).upsert(self.rows(rows))
 
     def compact(self, table: str) -> None:
-        Table.open(table).compact(self.session)
+        Table.open(table).compact(spark=self.session)
 
     def rescale(self, table: str) -> None:
-        Table.open(table).buckets.overwrite("2026-06-18,8", spark=self.session, dry_run=False)
+        Table.open(table).buckets.overwrite("2026-06-18,8", spark=self.session)
 
     def clean(self, table: str) -> None:
-        Table.open(table).clean(self.session, retain_versions=1)
+        Table.open(table).clean(spark=self.session, retain_versions=1)
 
 
 if __name__ == "__main__":

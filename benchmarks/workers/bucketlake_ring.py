@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from benchmarks.tables import SHAPE
+from benchmarks.tables import BUCKETS, SHAPE
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
 from benchmarks.workers.pipe import serve
+from bucketlake import ConsistentBuckets
 
 
 class BucketlakeRing(BucketlakeOnSpark):
-    shape: ClassVar = {**SHAPE, "engine": "consistent_hashing"}
+    shape: ClassVar = {**SHAPE, "buckets": None, "index": ConsistentBuckets(BUCKETS)}
     told: ClassVar = {}
 
 

@@ -18,7 +18,7 @@ class BucketlakeSource(SparkWorker):
     settings: ClassVar = SPARK_SETTINGS
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
-        return self.session.read.format("bucketlake").option("buckets", "4").load(table).select(*columns)
+        return self.session.read.format("bucketlake").load(table).select(*columns)
 
     def frame_of_key(self, table: str, order_id: str, dt: str | None) -> DataFrame:
         frame = self.frame(table, COLUMNS).filter(f"order_id = '{order_id}'")

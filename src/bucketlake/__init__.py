@@ -26,7 +26,13 @@ from bucketlake.errors import (
     UnsafePathError,
     UnsupportedError,
 )
-from bucketlake.index import register_rule_type
+from bucketlake.index import (
+    ConsistentBuckets,
+    PartitionBuckets,
+    SimpleBuckets,
+    register_engine,
+    register_rule_type,
+)
 from bucketlake.read import Filter, Op
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention
 from bucketlake.spark import SPARK_SETTINGS
@@ -42,6 +48,7 @@ __all__ = [
     "ConcurrentWriteError",
     "ConfigError",
     "ConflictError",
+    "ConsistentBuckets",
     "CorruptTableError",
     "DamagedFileError",
     "Filter",
@@ -51,11 +58,13 @@ __all__ = [
     "Maintenance",
     "NotATableError",
     "Op",
+    "PartitionBuckets",
     "ProofError",
     "ResizeTrigger",
     "Retention",
     "SchemaError",
     "SetupError",
+    "SimpleBuckets",
     "Table",
     "TableExistsError",
     "UnsafePathError",
@@ -63,6 +72,7 @@ __all__ = [
     "create_table",
     "memory_in_use",
     "parquet_files",
+    "register_engine",
     "register_rule_type",
     "set_memory_budget",
     "sql",

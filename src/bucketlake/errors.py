@@ -124,3 +124,16 @@ class CommitConflictError(ConflictError):
 
     is_partial = False
     """Whether only some of the file groups that ours wrote are concerned."""
+
+
+def shown(value: object) -> str:
+    """Show a value, or of a long one its beginning, and its type.
+
+    >>> shown("4"), shown(None)
+    ("'4', a str", 'None')
+    """
+    if value is None:
+        return "None"
+    shown = repr(value)
+    kind = type(value).__name__
+    return f"{shown if len(shown) <= 60 else shown[:60] + '…'}, {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from bucketlake.errors import ConfigError, SchemaError
-
-
-class ArrowStream(Protocol):
-    """What hands its rows to Arrow: frames of pandas and polars, DuckDB's results, Arrow's own tables."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-
+from bucketlake import spark as on_spark
+from bucketlake.errors import ConfigError, SchemaError, shown
+from bucketlake.services import Tasks, here
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +26,8 @@ if TYPE_CHECKING:
     from bucketlake.spark.files import Files, Paths
 
 ROWS_EXPECTED = (
-    "expected a Spark frame, bucketlake.parquet_files(spark, path), an Arrow table, a pandas or polars frame, or a "
-    "list of dicts"
+    "expected a Spark frame, bucketlake.parquet_files(path, spark=spark), an Arrow table, a pandas or polars frame, or "
+    "a list of dicts"
 )
 
 
@@ -40,11 +35,12 @@ def path_text(value: str | PathLike[str]) -> str:
     """Take the path of a table."""
     if is_session(value):
         raise ConfigError(
-            "the table's path is a Spark session; expected a path. Check the order of the arguments."
+            "the table's path is a Spark session; expected a path. The session is a keyword: create_table(path, "
+            "schema, key=..., spark=spark)."
         )
     if not isinstance(value, str | PathLike):
         raise ConfigError(
-            f"the table's path is {_shown(value)}; expected a folder, or a uri such as s3://bucket/folder."
+            f"the table's path is {shown(value)}; expected a folder, or a uri such as s3://bucket/folder."
         )
     return fspath(value)
 
@@ -53,7 +49,7 @@ def paths(value: Paths) -> list[str]:
     """Take one path of files, or several."""
     several = [value] if isinstance(value, str | PathLike) else value
     if not isinstance(several, Sequence) or not all(isinstance(path, str | PathLike) for path in several):
-        raise ConfigError(f"the path of the files is {_shown(value)}; expected a path, or a list of paths.")
+        raise ConfigError(f"the path of the files is {shown(value)}; expected a path, or a list of paths.")
     return [fspath(path) for path in several]
 
 
@@ -63,28 +59,28 @@ def names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
         return (value,)
     found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping) else None
     if found is None or not all(isinstance(name, str) for name in found):
-        raise ConfigError(f"{what} is {_shown(value)}; expected a name, or a list of names.")
+        raise ConfigError(f"{what} is {shown(value)}; expected a name, or a list of names.")
     return found
 
 
 def whole_number(value: int, what: str) -> int:
     """Take a count."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ConfigError(f"{what} is {_shown(value)}; expected a whole number, such as 4.")
+        raise ConfigError(f"{what} is {shown(value)}; expected a whole number, such as 4.")
     return int(value)
 
 
 def text(value: str, what: str) -> str:
     """Take a text."""
     if not isinstance(value, str):
-        raise ConfigError(f"{what} is {_shown(value)}; expected a text.")
+        raise ConfigError(f"{what} is {shown(value)}; expected a text.")
     return value
 
 
 def flag(value: bool, what: str) -> bool:
     """Take a yes or a no; the text 'false' would be a yes."""
     if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{what} is {_shown(value)}; expected True or False.")
+        raise ConfigError(f"{what} is {shown(value)}; expected True or False.")
     return bool(value)
 
 
@@ -93,7 +89,31 @@ def known(options: Mapping[str, Any], names_of: type) -> None:
     expected = list(names_of.__annotations__)
     strange = [name for name in options if name not in expected]
     if strange:
+        _refuse_gone(strange[0])
         raise ConfigError(f"there is no option {strange[0]!r} here; expected one of {', '.join(expected)}.")
+
+
+_GONE = {
+    "partition_rules": 'index=PartitionBuckets("expression,count;expression,count", default=4)',
+    "rule_type": "index=PartitionBuckets(rules, default=4, rule_type=...)",
+    "hash_fields": 'index=SimpleBuckets(4, hash_fields=("id",)); PartitionBuckets and ConsistentBuckets take them too',
+    "engine": "index=SimpleBuckets(4), index=PartitionBuckets(rules, default=4) or index=ConsistentBuckets(4)",
+    "virtual_logs": "index=ConsistentBuckets(4, virtual_logs=True)",
+    "dry_run": "the plan of the same name, which prints and is run: plan = table.plan_compaction(); table.run(plan)",
+}
+"""Arguments that calls once had, and what to write instead."""
+
+
+def gone(options: Mapping[str, Any]) -> None:
+    """Refuse arguments that a call does not have, or has no longer."""
+    for name in options:
+        _refuse_gone(name)
+        raise ConfigError(f"there is no argument {name!r} here. Check its spelling.")
+
+
+def _refuse_gone(name: str) -> None:
+    if name in _GONE:
+        raise ConfigError(f"there is no argument {name!r} any more. Write instead: {_GONE[name]}.")
 
 
 def numbers(options: Mapping[str, Any], names_of: type) -> None:
@@ -101,14 +121,22 @@ def numbers(options: Mapping[str, Any], names_of: type) -> None:
     known(options, names_of)
     for name, value in options.items():
         if isinstance(value, bool) or not isinstance(value, int | float | np.number | None):
-            raise ConfigError(f"{name} is {_shown(value)}; expected a number.")
+            raise ConfigError(f"{name} is {shown(value)}; expected a number.")
 
 
 def session_of(value: SparkSession, instead: str) -> SparkSession:
     """Take a session; `instead` says what does without one."""
     if not is_session(value):
-        raise ConfigError(f"found {_shown(value)}, expected a Spark session. {instead}")
+        raise ConfigError(f"found {shown(value)}, expected a Spark session. {instead}")
     return value
+
+
+def tasks_of(spark: SparkSession | None, progress: bool | None) -> Tasks:
+    """Let a session run the tasks of a service, or this process if there is none."""
+    if spark is None:
+        return here
+    session = session_of(spark, "None runs the tasks in this process.")
+    return on_spark.services.SessionTasks(session, progress=progress)
 
 
 def is_session(value: object) -> bool:
@@ -155,12 +183,12 @@ def rows_of(value: Any, schema_of_table: Callable[[], pa.Schema]) -> DataFrame |
     elif isinstance(value, str | PathLike):
         path = fspath(value)
         raise ConfigError(
-            f"the rows are a path, {path!r}. Files are taken by bucketlake.parquet_files(spark, {path!r}), for Spark "
-            f"to write, or pyarrow.parquet.read_table({path!r}), for this process."
+            f"the rows are a path, {path!r}. Files are taken by bucketlake.parquet_files({path!r}, spark=spark), for "
+            f"Spark to write, or pyarrow.parquet.read_table({path!r}), for this process."
         )
     else:
         hint = " Call its collect() first." if hasattr(value, "collect") else ""
-        raise ConfigError(f"the rows are {_shown(value)}; {ROWS_EXPECTED}.{hint}")
+        raise ConfigError(f"the rows are {shown(value)}; {ROWS_EXPECTED}.{hint}")
     return _fitted(table, schema)
 
 
@@ -176,7 +204,7 @@ def schema_of(value: Any) -> Any:
     if isinstance(columns, pa.Schema) or hasattr(columns, "jsonValue"):
         return columns
     raise ConfigError(
-        f"the table's schema is {_shown(value)}; expected an Arrow or Spark schema, rows that have it, or text such as "
+        f"the table's schema is {shown(value)}; expected an Arrow or Spark schema, rows that have it, or text such as "
         f"'id STRING, amount DECIMAL(10,2)'."
     )
 
@@ -326,16 +354,3 @@ _FAMILIES = (
     (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary),
     (types.is_date,),
 )
-
-
-def _shown(value: object) -> str:
-    """Show a value, or of a long one its beginning, and its type.
-
-    >>> _shown("4"), _shown(None)
-    ("'4', a str", 'None')
-    """
-    if value is None:
-        return "None"
-    shown = repr(value)
-    kind = type(value).__name__
-    return f"{shown if len(shown) <= 60 else shown[:60] + '…'}, {'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"

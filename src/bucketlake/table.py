@@ -2,51 +2,51 @@
 
 A face: every method is a line or two that hands the work to a package below.
 Each call sees the table as it is at that moment; a `Table` keeps no timeline.
+
+What takes long is a verb, `table.compact()`, or a plan that prints and is run later: `table.run(plan)`.
 """
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Never, TypeVar, Unpack
 
 import pyarrow as pa
 
-from bucketlake import given, inspection, services
+from bucketlake import given, inspection, plans, services
 from bucketlake import spark as on_spark
+from bucketlake.arguments import (
+    ClusteringArguments,
+    CompactionArguments,
+    QueryArguments,
+    RetentionArguments,
+    WriteArguments,
+    checked_maintenance,
+    clustering_trigger,
+    compaction_trigger,
+    parsed_table_type,
+    retention,
+)
+from bucketlake.buckets import Buckets
 from bucketlake.commit.claims import list_claims
-from bucketlake.commit.rollback import RolledBack
-from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
-    BucketEngine,
     MaintenanceMode,
     TableProperties,
     TableType,
     load_properties,
-    parse_engine,
     parse_maintenance_mode,
 )
-from bucketlake.errors import ConfigError, DamagedFileError
-from bucketlake.index import (
-    RULE_TYPE,
-    ConsistentBuckets,
-    HashingConfig,
-    Index,
-    IndexValue,
-    PartitionBuckets,
-    SimpleBuckets,
-    resolve_index,
-)
-from bucketlake.index.resizes import pending_resizes
+from bucketlake.errors import ConfigError, shown
+from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index
+from bucketlake.index.told import arguments_of, refuse_other, told
 from bucketlake.keygen import KeyGenerator
-from bucketlake.logfile import LogFormat
+from bucketlake.looks import look_at
 from bucketlake.read import (
     Key,
     Query,
-    RawFilter,
     ReadPlan,
     changes_until,
     check_buckets,
@@ -58,64 +58,28 @@ from bucketlake.read import (
     record_keys_of,
     unpublished_commit,
 )
-from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN, all_nullable
+from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
-    CleanPlan,
     Clustered,
-    Clustering,
-    ClusteringTrigger,
     Compacted,
-    Compaction,
-    CompactionTrigger,
     Done,
-    Due,
     Maintenance,
     Report,
     RestoreOrder,
-    Retention,
     RollbackOrder,
+    Round,
     Savepoint,
-    Tasks,
-    here,
 )
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
-from bucketlake.services.clustering import due_clustering
-from bucketlake.services.maintenance import due_clean, due_compaction
-from bucketlake.services.rescale import (
-    BUDGET_BYTES,
-    Rescale,
-    Rescaled,
-    RescaleRollback,
-    abort_rescale,
-    committed_versions,
-    look_for_rescale,
-    new_rules,
-    rescale_order,
-    rescale_table,
-    resume_rescale,
-    roll_back_rescale,
-)
-from bucketlake.services.resize import (
-    ROUNDS_MAX,
-    abort_resize,
-    look_for_abort,
-    look_for_resize,
-    resize_table,
-)
-from bucketlake.services.resize_plan import POLICIES, Resize, ResizeTrigger, SplitPolicy
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
 from bucketlake.timeline import InZone, Moment, in_process_zone, load_timeline
 from bucketlake.write import (
-    BUCKETS_DEFAULT,
-    ArrowRows,
     CommitSummary,
     Operation,
     TableSpec,
-    WriteOptions,
-    adopt,
     alter,
     create,
     key_columns,
@@ -123,122 +87,43 @@ from bucketlake.write import (
     names_partitions,
     options_of,
     run_delete_partitions,
-    run_write,
     tops_of,
 )
+from bucketlake.write.metadata_table import DropMetadataTable
+from bucketlake.writes import columns_of, rows_by_tasks, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
+    from bucketlake.arguments import Rows, Schema
     from bucketlake.spark.files import Files, Paths
-    from bucketlake.spark.write import SparkRows
 
-    Rows: TypeAlias = DataFrame | Files | pa.Table | given.ArrowStream | Sequence[Mapping[str, Any]]
-    """What can be written: a frame or files by Spark's tasks; the others, in memory, by this process."""
-    Schema: TypeAlias = pa.Schema | StructType | DataFrame | Files | pa.Table | given.ArrowStream | str
-    """Columns, or what has columns."""
-
-
-Seen = TypeVar("Seen")
-
-_LOOKS_MAX = 3
-
-
-class QueryArguments(TypedDict, total=False):
-    """What may be asked of a read; `make_query` gives the defaults."""
-
-    columns: str | Sequence[str] | None
-    filters: Iterable[RawFilter] | None
-    meta_columns: bool
-    read_optimized: bool
-    as_of: Moment | None
-    begin: Moment | None
-    end: Moment | None
-
-
-class WriteArguments(TypedDict, total=False):
-    """What may be chosen for one write."""
-
-    log_format: LogFormat | str
-    """How rows are stored in the logs of a merge-on-read table: `parquet`, or `avro`."""
-    merge_schema: bool | None
-    """Whether rows may change the table's columns: add some, widen a type, let one be null. None: as the table says."""
-    progress: bool | None
-    """Whether to show a bar while Spark works; None: if standard error is a terminal."""
-    maintenance: Maintenance | str | None
-    """Services to run after the commit, by whoever wrote the rows; or `inline`, `service` or `off`, for this write in
-    place of what the table says. None of them can fail the write."""
-
-
-class CompactionArguments(TypedDict, total=False):
-    """Which file groups to compact; `CompactionTrigger` says what each means."""
-
-    delta_commits: int | None
-    log_bytes: int | None
-    log_ratio: float | None
-    hours: float | None
-
-
-class ClusteringArguments(TypedDict, total=False):
-    """Which file groups to cluster; `ClusteringTrigger` says what each means."""
-
-    min_bytes: int | None
-    max_bytes: int | None
-    hours: float | None
-    partitions: str | Sequence[str] | None
-
-
-class ResizeArguments(TypedDict, total=False):
-    """When to split and merge buckets; `ResizeTrigger` says what each means."""
-
-    file_bytes: int
-    split_threshold: float
-    merge_threshold: float
-    min_buckets: int
-    max_buckets: int
-    partitions: str | Sequence[str] | None
-    partitions_at_once: int
-    bytes_at_once: int
-    policy: str | SplitPolicy
-    """Where to split: `middle`, `even`, or a function."""
-
-
-class RetentionArguments(TypedDict, total=False):
-    """What a clean keeps; one of them is given."""
-
-    retain_commits: int | None
-    retain_hours: float | None
-    retain_versions: int | None
+R = TypeVar("R")
 
 
 def parquet_files(
-    spark: SparkSession, paths: Paths, *, storage_options: Mapping[str, str] | None = None
+    paths: Paths, *, spark: SparkSession, storage_options: Mapping[str, str] | None = None
 ) -> Files:
-    """Take Parquet files as they are for rows to be written: `table.bulk_insert(parquet_files(spark, "/data/orders"))`.
+    """Take Parquet files as they are for rows to be written: `table.bulk_insert(parquet_files(path, spark=spark))`.
 
     A path is a file, or a folder of files that end in `.parquet`, without those whose path has a name that begins with
     a dot or an underscore. All have the same columns; values that only stand in the names of folders are not read. The
     tasks that write read the files, and their rows do not pass through Spark, which costs less than a frame does.
     `storage_options` are for object stores.
     """
-    session = given.session_of(spark, "It comes before the paths.")
+    session = given.session_of(spark, "Without one, pyarrow.parquet.read_table reads into this process.")
     return on_spark.files.parquet_files(session, given.paths(paths), storage_options=storage_options)
 
 
 def create_table(
-    spark: SparkSession | None,
     path: str | PathLike[str],
     schema: Schema,
     *,
     key: str | Sequence[str],
     partition: str | Sequence[str] | None = (),
     ordering: str | Sequence[str] | None = (),
-    buckets: int = BUCKETS_DEFAULT,
-    partition_rules: str | None = None,
-    rule_type: str = RULE_TYPE,
-    hash_fields: str | Sequence[str] | None = (),
-    engine: BucketEngine | str = BucketEngine.SIMPLE,
+    index: IndexValue | None = None,
+    buckets: int | None = None,
     table_type: TableType | str = TableType.COPY_ON_WRITE,
     name: str | None = None,
     hive_style: bool = False,
@@ -247,85 +132,52 @@ def create_table(
     allow_missing_columns: bool = False,
     merge_schema: bool = False,
     non_blocking: bool = False,
-    virtual_logs: bool = False,
     maintenance: str = MaintenanceMode.INLINE,
+    spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
+    **gone: Never,
 ) -> Table:
     """Make an empty table at `path`.
 
-    `schema` is an Arrow or Spark schema, rows that have it, or DDL text; `spark` may be None. What rows say of nulls is
-    not taken for a rule: all their columns may be null. Rows with one
-    `key` are versions of a record; of two the one with the greater `ordering` stays, without `ordering` the later one.
-    A key is looked for within its `partition`. How many `buckets` a partition has, and which fields of the key are
-    hashed, is stored with the table: every later writer keeps to it. `partition_rules`, such as `2026-.*,16;^eu/,8`,
-    give partitions counts of their own: the first expression that is found in a partition's path decides, and `buckets`
-    is for the others. They are regular expressions unless `rule_type` names another registered type. With the `engine`
-    `consistent_hashing`, `buckets` is what a partition begins with, and `table.buckets.resize` splits the large ones
-    and merges the small ones while writers and readers go on. Rows for a bucket that is being resized are written twice
-    then, or, with `virtual_logs`, once: until the resize is completed Hudi refuses to read the table, instead of
-    missing rows. In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at
-    the same time may both commit: none needs to be run again. `merge_schema` and `allow_missing_columns` say which rows
-    fit the table, and `maintenance` who compacts, cleans and archives it: see `Table.alter`. Without a `name`, a table
-    is named after its folder.
+    `schema` is an Arrow or Spark schema, rows that have it, or DDL text. What rows say of nulls is not taken for a
+    rule: all their columns may be null. Rows with one `key` are versions of a record; of two the one with the greater
+    `ordering` stays, without `ordering` the later one. A key is looked for within its `partition`.
+
+    `index` says where keys live, and is stored with the table: every later writer keeps to it.
+
+        SimpleBuckets(4)                                   every partition has 4 buckets; `buckets=4` is short for it
+        PartitionBuckets("2026-.*,16;^eu/,8", default=4)   partitions have counts by rules on their paths
+        ConsistentBuckets(4)                               buckets are split and merged while the table grows
+
+    In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time
+    may both commit: none needs to be run again. `merge_schema` and `allow_missing_columns` say which rows fit the
+    table, and `maintenance` who compacts, cleans and archives it: see `Table.alter`. Without a `name`, a table is named
+    after its folder. A session, if given, says what TIMESTAMP means in a DDL text.
     """
+    given.gone(gone)
     if spark is not None:
-        given.session_of(spark, "It comes before the path, and may be None.")
+        given.session_of(spark, "None will do, unless the session is to say what TIMESTAMP means.")
     uri = given.path_text(path)
     store = open_store(uri, storage_options)
     spec = TableSpec(
         name=given.text(name or name_for_path(uri), "name"),
-        schema=_columns_of(schema, spark),
+        schema=columns_of(schema, spark),
         key=given.names(key, "key"),
         partition=given.names(partition or (), "partition"),
         ordering=given.names(ordering or (), "ordering"),
-        index=_index_value(
-            parse_engine(given.text(engine, "engine")),
-            buckets=given.whole_number(buckets, "buckets"),
-            rules=given.text(partition_rules or "", "partition_rules"),
-            rule_type=given.text(rule_type, "rule_type"),
-            hash_fields=given.names(hash_fields or (), "hash_fields"),
-            virtual_logs=given.flag(virtual_logs, "virtual_logs"),
-        ),
-        table_type=_table_type(table_type),
+        table_type=parsed_table_type(table_type),
         hive_style=given.flag(hive_style, "hive_style"),
         url_encode=given.flag(url_encode, "url_encode"),
         non_blocking=given.flag(non_blocking, "non_blocking"),
-        maintenance=parse_maintenance_mode(given.text(maintenance, "maintenance")),
         options=options_of(
             merge_schema=given.flag(merge_schema, "merge_schema") or None,
             allow_missing_columns=given.flag(allow_missing_columns, "allow_missing_columns") or None,
             allow_null_elements=given.flag(allow_null_elements, "allow_null_elements") or None,
         ),
+        maintenance=parse_maintenance_mode(given.text(maintenance, "maintenance")),
+        index=told(index, buckets) or SimpleBuckets(),
     )
     return Table(store, create(store, spec))
-
-
-def _index_value(
-    engine: BucketEngine,
-    *,
-    buckets: int,
-    rules: str,
-    rule_type: str,
-    hash_fields: tuple[str, ...],
-    virtual_logs: bool,
-) -> IndexValue:
-    if rules and engine is not BucketEngine.SIMPLE:
-        raise ConfigError(
-            f"with the engine {engine} a table's buckets grow by themselves, and rules for their number mean nothing. "
-            f"Drop the option, or make a table with the engine {BucketEngine.SIMPLE}."
-        )
-    if virtual_logs and engine is BucketEngine.SIMPLE:
-        raise ConfigError(
-            f"virtual logs are for merge-on-read tables whose buckets are resized; found the engine {engine}. Drop the "
-            f"option."
-        )
-    if engine is BucketEngine.CONSISTENT_HASHING:
-        return ConsistentBuckets(buckets, hash_fields, virtual_logs)
-    return (
-        PartitionBuckets(rules, buckets, hash_fields, rule_type)
-        if rules
-        else SimpleBuckets(buckets, hash_fields)
-    )
 
 
 class Table:
@@ -340,17 +192,16 @@ class Table:
         store: Store,
         properties: TableProperties,
         *,
+        index: IndexValue | None = None,
         buckets: int | None = None,
-        hash_fields: Sequence[str] | None = None,
-        partition_rules: str | None = None,
+        **gone: Never,
     ) -> None:
+        given.gone(gone)
         self.store = store
         self.properties = properties
-        self._index_arguments: Mapping[str, Any] = {
-            "buckets": None if buckets is None else given.whole_number(buckets, "buckets"),
-            "hash_fields": None if hash_fields is None else given.names(hash_fields, "hash_fields"),
-            "rules": None if partition_rules is None else given.text(partition_rules, "partition_rules"),
-        }
+        self._told = told(index, buckets)
+        if self._told is not None:
+            refuse_other(self._told, properties, store.uri)
         self._checked_partitions: set[str] = set()
 
     @classmethod
@@ -358,47 +209,64 @@ class Table:
         cls,
         path: str | PathLike[str],
         *,
-        storage_options: Mapping[str, str] | None = None,
+        index: IndexValue | None = None,
         buckets: int | None = None,
-        hash_fields: Sequence[str] | None = None,
-        partition_rules: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **gone: Never,
     ) -> Table:
         """Open the table at `path`.
 
-        Hudi stores no bucket count with a table. `buckets`, and `hash_fields` or `partition_rules` where Hudi's
-        writer had them, let reads by key skip the other buckets; they are checked against the keys in the files,
-        and nothing but speed depends on them.
+        A table that was made here says itself which `index` it has; another one is refused. Hudi stores no bucket
+        count with a table: the value that its writer had, `buckets=4` for short, lets reads by key skip the other
+        buckets. It is checked against the keys in the files, and nothing but speed depends on it.
         """
+        given.gone(gone)
         store = open_store(given.path_text(path), storage_options)
-        properties = load_properties(store)
-        return cls(
-            store, properties, buckets=buckets, hash_fields=hash_fields, partition_rules=partition_rules
-        )
+        return cls(store, load_properties(store), index=index, buckets=buckets)
 
     @classmethod
     def adopt(
         cls,
         path: str | PathLike[str],
         *,
+        index: IndexValue | None = None,
         buckets: int | None = None,
-        hash_fields: str | Sequence[str] | None = None,
-        partition_rules: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        **gone: Never,
     ) -> Table:
-        """Open a table that Hudi wrote with simple or partition-level buckets, so that it can be written to.
+        """Open a table that Hudi wrote with buckets, so that it can be written to.
 
-        Hudi keeps no bucket count. Every key is looked at, and must lie where `buckets`, `hash_fields` and
-        `partition_rules` put it; then they are stored with the table. A wrong count is an error, which says the right
-        one if it can be told. A table that Hudi has rescaled keeps its rules itself, and needs none of them.
+        Hudi keeps no bucket count. Every key is looked at, and must lie where `index` puts it; then that is stored with
+        the table. A wrong count is an error, which says the right one if it can be told. A table that Hudi has
+        rescaled, or one with consistent hashing, says itself what it has: then `index` may be left out.
         """
+        given.gone(gone)
         store = open_store(given.path_text(path), storage_options)
-        adopt(
-            store,
-            buckets=None if buckets is None else given.whole_number(buckets, "buckets"),
-            hash_fields=None if hash_fields is None else given.names(hash_fields, "hash_fields"),
-            partition_rules=partition_rules,
-        )
+        plans.plan_adoption(store, told(index, buckets)).run(store)
         return cls(store, load_properties(store))
+
+    def plan_adopt(
+        self, *, index: IndexValue | None = None, buckets: int | None = None
+    ) -> plans.PlannedAdoption:
+        """Check every key as `adopt` does, and keep nothing; by default, against the index that it was opened with."""
+        wanted = told(index, buckets)
+        return plans.plan_adoption(self.store, self._told if wanted is None else wanted)
+
+    def run(
+        self, plan: plans.Plan[R], *, spark: SparkSession | None = None, progress: bool | None = None
+    ) -> R:
+        """Do what a plan of this table says, on `spark` or in this process; return what was done.
+
+        `CommitConflictError` if the table has moved on since it was made, and what it says would not be right any more.
+        """
+        if not isinstance(plan, plans.Plan):
+            raise ConfigError(
+                f"found {shown(plan)}; expected a plan, such as table.plan_compaction() returns."
+            )
+        done = plan.run(self.store, given.tasks_of(spark, progress))
+        if isinstance(plan, plans.PlannedAdoption):
+            self.properties = load_properties(self.store)
+        return done
 
     def __repr__(self) -> str:
         return f"Table({self.store.uri!r})"
@@ -434,7 +302,7 @@ class Table:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the newest commit, without Hudi's meta columns."""
-        return self._look(table_schema)
+        return look_at(self.store, table_schema)
 
     def read(self, spark: SparkSession, **query: Unpack[QueryArguments]) -> DataFrame:
         """Read the table as a DataFrame.
@@ -479,7 +347,7 @@ class Table:
             record_keys = record_keys_of(wanted, generator, query.table_schema)
             return self._looked_up(record_keys, state, query, partition)
 
-        return self._look(look)
+        return look_at(self.store, look)
 
     def _looked_up(
         self, record_keys: pa.Array, state: TableState, query: Query, partition: str | None
@@ -497,11 +365,11 @@ class Table:
         cost less than a frame of them. An Arrow table, a pandas or polars frame or a list of dicts is written by this
         process, without Spark: for small data.
         """
-        return self._write(rows, Operation.UPSERT, **options)
+        return write_rows(self.store, rows, Operation.UPSERT, self._told, options)
 
     def bulk_insert(self, rows: Rows, **options: Unpack[WriteArguments]) -> CommitSummary:
         """Load `rows` into new buckets, as `upsert` would; where a bucket has rows already they are merged."""
-        return self._write(rows, Operation.BULK_INSERT, **options)
+        return write_rows(self.store, rows, Operation.BULK_INSERT, self._told, options)
 
     def overwrite(
         self, rows: Rows, *, whole_table: bool = False, **options: Unpack[WriteArguments]
@@ -509,7 +377,7 @@ class Table:
         """Replace the partitions that `rows` have rows in, or with `whole_table` everything, by `rows`."""
         is_whole = given.flag(whole_table, "whole_table")
         operation = Operation.INSERT_OVERWRITE_TABLE if is_whole else Operation.INSERT_OVERWRITE
-        return self._write(rows, operation, **options)
+        return write_rows(self.store, rows, operation, self._told, options)
 
     def delete(
         self,
@@ -526,14 +394,16 @@ class Table:
         """
         if given.is_rows(rows_or_keys):
             rows = given.rows_of(rows_or_keys, lambda: self.schema)
-            return self._write(self._located(rows, partition), Operation.DELETE, **options)
+            return write_rows(
+                self.store, self._located(rows, partition), Operation.DELETE, self._told, options
+            )
         found = self.get(rows_or_keys, partition=partition, columns=self._key_columns())
-        return self._write(found, Operation.DELETE, **options)
+        return write_rows(self.store, found, Operation.DELETE, self._told, options)
 
     def _located(self, rows: DataFrame | Files | pa.Table, partition: str | None) -> Rows:
         """Return rows to be deleted as they are if they name their partitions, else what the table has of such keys."""
         state = load_state(self.store)
-        if names_partitions(_columns_of(rows, None), state):
+        if names_partitions(columns_of(rows, None), state):
             if partition is not None:
                 raise ConfigError(
                     f"partition is {partition!r}, and the rows to delete name their partitions themselves, or there "
@@ -545,7 +415,7 @@ class Table:
             record_keys = generator.record_keys(rows.combine_chunks()).unique()
             query = make_query(state, columns=self._key_columns())
             return self._looked_up(record_keys, state, query, partition)
-        wanted = _rows_by_tasks(rows, None)
+        wanted = rows_by_tasks(rows, None)
         stored = self.read(
             wanted.session,
             columns=[RECORD_KEY_COLUMN, *self._key_columns()],
@@ -565,183 +435,86 @@ class Table:
         summary = run_delete_partitions(self.store, given.names(partitions, "partitions"))
         return services.look_after(self.store, summary, asked)
 
-    def _write(self, rows: Rows, operation: Operation, **options: Unpack[WriteArguments]) -> CommitSummary:
-        given.known(options, WriteArguments)
-        asked = self._index_arguments
-        checked = WriteOptions(
-            log_format=_log_format(options.get("log_format", LogFormat.PARQUET)),
-            merge_schema=options.get("merge_schema"),
-            buckets=asked["buckets"],
-            hash_fields=asked["hash_fields"],
-            partition_rules=asked["rules"],
-        )
-        maintenance = services.asked_maintenance(options.get("maintenance"))
-        progress = options.get("progress")
-        taken = given.rows_of(rows, lambda: self.schema)
-        if isinstance(taken, pa.Table):
-            summary = run_write(ArrowRows(taken), self.store, operation, checked)
-            return services.look_after(self.store, summary, maintenance)
-        by_tasks = _rows_by_tasks(taken, progress)
-        summary = run_write(by_tasks, self.store, operation, checked)
-        tasks = _tasks(by_tasks.session, progress)
-        return services.look_after(self.store, summary, maintenance, tasks=tasks)
-
-    @overload
     def compact(
         self,
-        spark: SparkSession | None = None,
         *,
-        dry_run: Literal[False] = False,
+        spark: SparkSession | None = None,
         progress: bool | None = None,
         **when: Unpack[CompactionArguments],
-    ) -> Done[Compacted]: ...
-
-    @overload
-    def compact(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        dry_run: Literal[True],
-        progress: bool | None = None,
-        **when: Unpack[CompactionArguments],
-    ) -> Due[Compaction]: ...
-
-    def compact(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        dry_run: bool = False,
-        progress: bool | None = None,
-        **when: Unpack[CompactionArguments],
-    ) -> Done[Compacted] | Due[Compaction]:
+    ) -> Done[Compacted]:
         """Merge logs into new base files, on `spark` or in this process.
 
         Every file group that has logs; or those with at least `delta_commits` writes in them, of at least `log_bytes`,
         or `log_ratio` times the bytes of the base file, or whose oldest is of `hours` ago. Compactions that are
-        pending, ours or Hudi's, are run first. A dry run says what would be done.
+        pending, ours or Hudi's, are run first.
         """
-        given.numbers(when, CompactionArguments)
-        trigger = CompactionTrigger(**when)
-        if dry_run:
-            return due_compaction(services.look(self.store, Maintenance()), trigger)
-        tasks = _tasks(spark, progress)
+        trigger, tasks = compaction_trigger(when), given.tasks_of(spark, progress)
         return Done(services.compact_table(self.store, trigger=trigger, tasks=tasks))
 
-    @overload
-    def clean(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        dry_run: Literal[False] = False,
-        progress: bool | None = None,
-        **retain: Unpack[RetentionArguments],
-    ) -> Done[Cleaned]: ...
-
-    @overload
-    def clean(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        dry_run: Literal[True],
-        progress: bool | None = None,
-        **retain: Unpack[RetentionArguments],
-    ) -> Due[CleanPlan]: ...
+    def plan_compaction(self, **when: Unpack[CompactionArguments]) -> plans.PlannedCompaction:
+        """Say what `compact` would do."""
+        return plans.plan_compaction(self.store, compaction_trigger(when))
 
     def clean(
         self,
-        spark: SparkSession | None = None,
         *,
-        dry_run: bool = False,
+        spark: SparkSession | None = None,
         progress: bool | None = None,
         **retain: Unpack[RetentionArguments],
-    ) -> Done[Cleaned] | Due[CleanPlan]:
+    ) -> Done[Cleaned]:
         """Delete files that nobody needs any more, on `spark` or in this process.
 
         One of three says what is kept: what readers of the last `retain_commits` writes, or of the last `retain_hours`,
-        see; or `retain_versions` of every file group. Cleans that were cut off are finished first. A dry run says what
-        would be done.
+        see; or `retain_versions` of every file group. Cleans that were cut off are finished first.
         """
-        given.numbers(retain, RetentionArguments)
-        kept = Retention(
-            commits=retain.get("retain_commits"),
-            hours=retain.get("retain_hours"),
-            versions=retain.get("retain_versions"),
-        )
-        if dry_run:
-            return due_clean(services.look(self.store, Maintenance()), kept)
-        return Done(services.clean_table(self.store, retain=kept, tasks=_tasks(spark, progress)))
+        kept, tasks = retention(retain), given.tasks_of(spark, progress)
+        return Done(services.clean_table(self.store, retain=kept, tasks=tasks))
 
-    @overload
-    def cluster(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        by: str | Sequence[str],
-        dry_run: Literal[False] = False,
-        progress: bool | None = None,
-        **which: Unpack[ClusteringArguments],
-    ) -> Done[Clustered]: ...
-
-    @overload
-    def cluster(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        by: str | Sequence[str],
-        dry_run: Literal[True],
-        progress: bool | None = None,
-        **which: Unpack[ClusteringArguments],
-    ) -> Due[Clustering]: ...
+    def plan_clean(self, **retain: Unpack[RetentionArguments]) -> plans.PlannedClean:
+        """Say what `clean` would delete."""
+        return plans.plan_clean(self.store, retention(retain))
 
     def cluster(
         self,
-        spark: SparkSession | None = None,
         *,
         by: str | Sequence[str],
-        dry_run: bool = False,
+        spark: SparkSession | None = None,
         progress: bool | None = None,
         **which: Unpack[ClusteringArguments],
-    ) -> Done[Clustered] | Due[Clustering]:
+    ) -> Done[Clustered]:
         """Write file groups anew with their rows sorted `by` some columns, on `spark` or in this process.
 
         All, or those of `partitions`, of `min_bytes` to `max_bytes`, that nobody has written to for `hours`. What is
         sorted so already is left alone. Writers come first: a clustering that one has overtaken is taken back, and
-        `CommitConflictError` raised. A dry run says what would be done.
+        `CommitConflictError` raised.
         """
-        given.known(which, ClusteringArguments)
-        partitions = which.get("partitions")
-        trigger = ClusteringTrigger(
-            min_bytes=which.get("min_bytes"),
-            max_bytes=which.get("max_bytes"),
-            hours=which.get("hours"),
-            partitions=None if partitions is None else given.names(partitions, "partitions"),
-        )
-        if dry_run:
-            return due_clustering(self.store, by=given.names(by, "by"), trigger=trigger)
-        tasks = _tasks(spark, progress)
-        return Done(
-            services.cluster_table(self.store, by=given.names(by, "by"), trigger=trigger, tasks=tasks)
-        )
+        columns, trigger = given.names(by, "by"), clustering_trigger(which)
+        tasks = given.tasks_of(spark, progress)
+        return Done(services.cluster_table(self.store, by=columns, trigger=trigger, tasks=tasks))
 
-    def archive(
-        self, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX, dry_run: bool = False
-    ) -> ArchivePlan:
+    def plan_clustering(
+        self, *, by: str | Sequence[str], **which: Unpack[ClusteringArguments]
+    ) -> plans.PlannedClustering:
+        """Say what `cluster` would do."""
+        return plans.plan_clustering(self.store, given.names(by, "by"), clustering_trigger(which))
+
+    def archive(self, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX) -> ArchivePlan:
         """Move old instants to the history: with more than `keep_max` writes on the timeline, all but `keep_min`."""
-        keep_min, keep_max = (
-            given.whole_number(keep_min, "keep_min"),
-            given.whole_number(keep_max, "keep_max"),
-        )
-        if not dry_run:
-            return services.archive_table(self.store, keep_min=keep_min, keep_max=keep_max)
-        state = self._writable()
-        return services.plan_archive(state, services.look_around(state), keep_min=keep_min, keep_max=keep_max)
+        least, most = given.whole_number(keep_min, "keep_min"), given.whole_number(keep_max, "keep_max")
+        return services.archive_table(self.store, keep_min=least, keep_max=most)
 
-    def rollback(self, instant: str, *, dry_run: bool = False) -> RollbackOrder:
-        """Take an instant back: the newest write, or one that was cut off. Returns what that deletes."""
-        order = services.look_for_rollback(load_state(self.store), instant)
-        if not dry_run:
-            services.run_rollback(order, self.store)
-        return order
+    def plan_archive(self, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX) -> plans.PlannedArchive:
+        """Say what `archive` would move."""
+        least, most = given.whole_number(keep_min, "keep_min"), given.whole_number(keep_max, "keep_max")
+        return plans.plan_archive(self.store, keep_min=least, keep_max=most)
+
+    def rollback(self, instant: str) -> RollbackOrder:
+        """Take an instant back: the newest write, or one that was cut off. Returns what that deleted."""
+        return self.plan_rollback(instant).run(self.store)
+
+    def plan_rollback(self, instant: str) -> plans.PlannedRollback:
+        """Say what `rollback` would delete."""
+        return plans.plan_rollback(self.store, given.text(instant, "instant"))
 
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> Savepoint:
         """Keep the table as it was after a write, the newest if none is named: its files stay."""
@@ -749,40 +522,56 @@ class Table:
 
     def savepoints(self) -> tuple[Savepoint, ...]:
         """List the savepoints, oldest first."""
-        return self._look(services.list_savepoints)
+        return look_at(self.store, services.list_savepoints)
 
-    def delete_savepoint(self, instant: str, *, dry_run: bool = False) -> Savepoint:
+    def delete_savepoint(self, instant: str) -> Savepoint:
         """Give up the savepoint of a write, and return it; the next clean may delete what only it needed."""
-        found = services.find_savepoint(self._writable(), instant)
-        if not dry_run:
-            services.delete_savepoint(self.store, instant)
-        return found
+        return self.plan_delete_savepoint(instant).run(self.store)
 
-    def restore(self, instant: str, *, dry_run: bool = False) -> RestoreOrder:
-        """Go back to a savepoint: every later write is rolled back. Returns what that deletes."""
-        order = services.look_for_restore(self._writable(), instant)
-        if not dry_run:
-            services.run_restore(order, self.store)
-        return order
+    def plan_delete_savepoint(self, instant: str) -> plans.PlannedSavepointDeletion:
+        """Say what `delete_savepoint` would give up."""
+        return plans.plan_savepoint_deletion(self.store, given.text(instant, "instant"))
 
-    def fsck(self, spark: SparkSession | None = None, *, progress: bool | None = None) -> Report:
+    def restore(self, instant: str) -> RestoreOrder:
+        """Go back to a savepoint: every later write is rolled back. Returns what that deleted."""
+        return self.plan_restore(instant).run(self.store)
+
+    def plan_restore(self, instant: str) -> plans.PlannedRestore:
+        """Say what `restore` would take back."""
+        return plans.plan_restore(self.store, given.text(instant, "instant"))
+
+    def maintain(
+        self, maintenance: Maintenance, *, spark: SparkSession | None = None, progress: bool | None = None
+    ) -> Round:
+        """Run a round of services: those that `maintenance` names, as far as they are due. None of them raises."""
+        tasks = given.tasks_of(spark, progress)
+        return services.run_maintenance(self.store, checked_maintenance(maintenance), tasks=tasks)
+
+    def plan_maintenance(self, maintenance: Maintenance) -> plans.PlannedMaintenance:
+        """Say what `maintain` would do."""
+        return plans.plan_maintenance(self.store, checked_maintenance(maintenance))
+
+    def drop_metadata_table(self) -> DropMetadataTable:
+        """Delist and delete Hudi's metadata table, which bucketlake does not keep. Returns what went."""
+        return self.plan_drop_metadata_table().run(self.store)
+
+    def plan_drop_metadata_table(self) -> plans.PlannedMetadataDrop:
+        """Say what `drop_metadata_table` would delete."""
+        return plans.plan_metadata_drop(self.store)
+
+    def fsck(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Report:
         """Check every key, file and sum of the table, on `spark` or in this process. Changes nothing."""
-        return services.check_table(self.store, tasks=_tasks(spark, progress))
-
-    def _writable(self) -> TableState:
-        state = load_state(self.store)
-        check_writable(state)
-        return state
+        return services.check_table(self.store, tasks=given.tasks_of(spark, progress))
 
     @property
     def buckets(self) -> Buckets:
         """How many buckets partitions have, and how that is changed."""
-        return Buckets(self)
+        return Buckets(self.store)
 
     def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
         given.known(query, QueryArguments)
-        return self._look(lambda state: make_query(state, in_zone=in_zone, **query))
+        return look_at(self.store, lambda state: make_query(state, in_zone=in_zone, **query))
 
     def plan(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> ReadPlan:
         """Decide what a read would read. `in_zone` gives texts without an offset their zone: this process's."""
@@ -796,7 +585,7 @@ class Table:
             index = self._index(state, checked)
             return self._checked(plan_read(state, checked, index), index)
 
-        return self._look(plan)
+        return look_at(self.store, plan)
 
     def changes_until(self) -> str | None:
         """Return the completion time up to which all changes of the table can be read; None if it has none.
@@ -811,30 +600,21 @@ class Table:
         timeline = load_timeline(self.store, self.properties)
         return changes_until(timeline, unpublished_commit(claims, timeline))
 
-    def _look(self, look: Callable[[TableState], Seen]) -> Seen:
-        """Look at the table as it is now.
-
-        Again if a file is gone: an archive, a clean or a rollback may have taken it since the timeline was read.
-        """
-        for _ in range(_LOOKS_MAX - 1):
-            with suppress(DamagedFileError, FileNotFoundError):
-                return look(load_state(self.store))
-        return look(load_state(self.store))
-
     def describe(self) -> inspection.Description:
         """Say what the table is."""
         until = self.changes_until()
-        return self._look(
-            lambda state: inspection.describe(state, self._index(state, None), changes_until=until)
+        return look_at(
+            self.store,
+            lambda state: inspection.describe(state, self._index(state, None), changes_until=until),
         )
 
     def timeline(self) -> tuple[inspection.TimelineEntry, ...]:
         """List the instants of the active timeline, oldest first."""
-        return self._look(inspection.timeline)
+        return look_at(self.store, inspection.timeline)
 
     def layout(self) -> inspection.Layout:
         """Show partitions, buckets, file sizes and skew."""
-        return self._look(lambda state: inspection.layout(state, self._index(state, None)))
+        return look_at(self.store, lambda state: inspection.layout(state, self._index(state, None)))
 
     def explain(self, key: Key, *, partition: str | None = None) -> inspection.Explanation:
         """Say where a key lives and why: what is hashed, which rule decides, which file group, who wrote to it last.
@@ -849,11 +629,11 @@ class Table:
             (record_key,) = record_keys_of([key], generator, table_schema(state)).to_pylist()
             return inspection.explain(state, self._index(state, None), record_key, partition=partition)
 
-        return self._look(explain)
+        return look_at(self.store, explain)
 
     def _index(self, state: TableState, query: Query | None) -> Index:
         as_of = query.as_of if query is not None else None
-        return resolve_index(state, as_of=as_of, **self._index_arguments)
+        return resolve_index(state, as_of=as_of, **arguments_of(self._told, of_files=True))
 
     def _checked(self, plan: ReadPlan, index: Index) -> ReadPlan:
         """Check what the caller said of the buckets against the keys, once per partition."""
@@ -863,200 +643,7 @@ class Table:
 
     def _is_told(self) -> bool:
         """Whether what is known of the buckets is, or repeats, what the caller said."""
-        return any(value is not None for value in self._index_arguments.values())
-
-
-def _tasks(spark: SparkSession | None, progress: bool | None) -> Tasks:
-    """Let a session run the tasks of a service, or this process if there is none."""
-    if spark is None:
-        return here
-    session = given.session_of(spark, "None runs the tasks in this process.")
-    return on_spark.services.SessionTasks(session, progress=progress)
-
-
-class Buckets:
-    """How many buckets the partitions of a table have, and how that is changed: `table.buckets`."""
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
-
-    def show_config(self) -> tuple[HashingConfig, ...]:
-        """Return the versions of the table's bucket rules, oldest first; the last one counts."""
-        return self._table._look(lambda state: committed_versions(state.store, state.timeline))
-
-    def overwrite(
-        self,
-        rules: str,
-        *,
-        spark: SparkSession | None = None,
-        bucket_number: int | None = None,
-        rule_type: str = RULE_TYPE,
-        dry_run: bool = True,
-        progress: bool | None = None,
-        budget_bytes: int = BUDGET_BYTES,
-    ) -> Rescale | Rescaled:
-        """Give the table other rules, and write the partitions anew whose bucket count they change.
-
-        `bucket_number` is for partitions that no rule catches; None keeps the present one. A simple-bucket table
-        gets rules this way too. A dry run, which is the default, says what would be done. Writers need not stop.
-        A task holds rows up to `budget_bytes`, or those of one new bucket. If it is cut off: `resume`, or `abort`.
-        """
-        return self._change(
-            rules,
-            spark,
-            bucket_number,
-            rule_type,
-            dry_run=dry_run,
-            progress=progress,
-            budget_bytes=budget_bytes,
-            adds=False,
-        )
-
-    def add(
-        self,
-        rules: str,
-        *,
-        spark: SparkSession | None = None,
-        bucket_number: int | None = None,
-        rule_type: str = RULE_TYPE,
-        dry_run: bool = True,
-        progress: bool | None = None,
-        budget_bytes: int = BUDGET_BYTES,
-    ) -> Rescale | Rescaled:
-        """Put rules before those that the table has; else as `overwrite`."""
-        return self._change(
-            rules,
-            spark,
-            bucket_number,
-            rule_type,
-            dry_run=dry_run,
-            progress=progress,
-            budget_bytes=budget_bytes,
-            adds=True,
-        )
-
-    def resume(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Rescaled:
-        """Go on with a rescale that was cut off. What it has written, and nobody has outdated since, is kept."""
-        return resume_rescale(self._table.store, tasks=_tasks(spark, progress))
-
-    def rollback(self, instant: str, *, dry_run: bool = True, with_newer: bool = False) -> RescaleRollback:
-        """Take a rescale back, data and rules together. Returns what that deletes; a dry run does no more.
-
-        One that other rescales came after is refused; `with_newer` takes those back first. If something else depends
-        on one of them, none is taken back. A call that was cut off is finished by the same call again.
-        """
-        store = self._table.store
-        if dry_run:
-            return rescale_order(store, instant, with_newer=with_newer)
-        return roll_back_rescale(store, instant, with_newer=with_newer)
-
-    @overload
-    def resize(
-        self,
-        spark: SparkSession | None = ...,
-        *,
-        dry_run: Literal[False] = ...,
-        rounds: int = ...,
-        progress: bool | None = ...,
-        **trigger: Unpack[ResizeArguments],
-    ) -> Done[Clustered]: ...
-
-    @overload
-    def resize(
-        self,
-        spark: SparkSession | None = ...,
-        *,
-        dry_run: Literal[True],
-        rounds: int = ...,
-        progress: bool | None = ...,
-        **trigger: Unpack[ResizeArguments],
-    ) -> Due[Resize]: ...
-
-    def resize(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        dry_run: bool = False,
-        rounds: int = ROUNDS_MAX,
-        progress: bool | None = None,
-        **trigger: Unpack[ResizeArguments],
-    ) -> Done[Clustered] | Due[Resize]:
-        """Split large buckets and merge small ones, round after round, until none is left.
-
-        For tables with consistent hashing. A dry run draws the rings before and after a round, with the bytes to
-        rewrite. Writers and readers go on; resizes that are pending are completed first.
-        """
-        store, wanted = self._table.store, _resize_trigger(trigger)
-        tasks = _tasks(spark, progress)
-        if dry_run:
-            pending = tuple(pending_resizes(store, load_state(store).timeline))
-            return Due("resize", pending, look_for_resize(store, wanted, tasks=tasks))
-        return Done(resize_table(store, wanted, rounds=rounds, tasks=tasks))
-
-    @overload
-    def abort(self, instant: None = ..., *, dry_run: bool = ...) -> RollbackOrder: ...
-
-    @overload
-    def abort(self, instant: str, *, dry_run: Literal[False] = ...) -> RolledBack | None: ...
-
-    @overload
-    def abort(self, instant: str, *, dry_run: Literal[True]) -> RollbackOrder | None: ...
-
-    def abort(
-        self, instant: str | None = None, *, dry_run: bool = False
-    ) -> RollbackOrder | RolledBack | None:
-        """Take back a rescale that was cut off, or the resize of an instant that is not completed.
-
-        A dry run returns what that deletes, and changes nothing. Of a resize, either returns None if it was
-        completed meanwhile. What was written beside it stays. Nobody may be running it.
-        """
-        if instant is None:
-            return abort_rescale(self._table.store, dry_run=dry_run)
-        if dry_run:
-            return look_for_abort(self._table.store, instant)
-        return abort_resize(self._table.store, instant)
-
-    def _change(
-        self,
-        expressions: str,
-        spark: SparkSession | None,
-        bucket_number: int | None,
-        rule_type: str,
-        *,
-        dry_run: bool,
-        progress: bool | None,
-        budget_bytes: int,
-        adds: bool,
-    ) -> Rescale | Rescaled:
-        store = self._table.store
-        rules, version_before = new_rules(
-            load_state(store),
-            given.text(expressions, "rules"),
-            default_count=bucket_number,
-            rule_type=rule_type,
-            adds=adds,
-        )
-        if dry_run:
-            return look_for_rescale(store, rules)
-        return rescale_table(
-            store,
-            rules,
-            version_before=version_before,
-            tasks=_tasks(spark, progress),
-            budget_bytes=budget_bytes,
-        )
-
-
-def _resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:
-    given.known(arguments, ResizeArguments)
-    asked: dict[str, Any] = dict(arguments)
-    partitions, policy = asked.get("partitions"), asked.get("policy", "middle")
-    if isinstance(policy, str):
-        if policy not in POLICIES:
-            raise ConfigError(f"policy is {policy!r}; expected one of {', '.join(POLICIES)}, or a function.")
-        policy = POLICIES[policy]
-    chosen = None if partitions is None else given.names(partitions, "partitions")
-    return ResizeTrigger(**{**asked, "partitions": chosen, "policy": policy})
+        return self._told is not None
 
 
 def _user() -> str:
@@ -1064,39 +651,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as containers have them
         return str(os.getuid())
-
-
-def _table_type(name: TableType | str) -> TableType:
-    try:
-        return TableType(name)
-    except ValueError:
-        known = " or ".join(TableType)
-        raise ConfigError(f"table_type is {name!r}; expected {known}.") from None
-
-
-def _log_format(name: LogFormat | str) -> LogFormat:
-    try:
-        return LogFormat(name)
-    except ValueError:
-        known = ", ".join(LogFormat)
-        raise ConfigError(f"log_format is {name!r}; expected one of {known}.") from None
-
-
-def _columns_of(schema: Schema, spark: SparkSession | None) -> pa.Schema:
-    if isinstance(schema, str):
-        # The session decides what the word means.
-        asked = None if spark is None else spark.conf.get("spark.sql.timestampType", None)
-        return on_spark.parse_ddl(schema, has_zones=asked != "TIMESTAMP_NTZ")
-    taken = given.schema_of(schema)
-    columns = taken if isinstance(taken, pa.Schema) else on_spark.arrow_schema(taken.jsonValue())
-    # That a column of a frame has no nulls is what Spark worked out, of a literal say: no rule for rows to come.
-    return columns if taken is schema else all_nullable(columns)
-
-
-def _rows_by_tasks(rows: DataFrame | Files, progress: bool | None) -> SparkRows:
-    files = (
-        rows if given.is_files(rows) else on_spark.plain_reads.files_read_by_frame(cast("DataFrame", rows))
-    )
-    if files is not None:
-        return on_spark.files.FileRows(files, progress=progress)
-    return on_spark.write.FrameRows(cast("DataFrame", rows), progress=progress)

@@ -33,7 +33,6 @@ def uri(s3_server: S3Server, tmp_path: Path) -> str:
 
 def made(uri: str, s3_server: S3Server) -> Table:
     table = create_table(
-        None,
         uri,
         SCHEMA,
         key="id",

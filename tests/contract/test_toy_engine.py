@@ -13,14 +13,18 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from bucketlake import ConfigError, Table, UnsupportedError
-from bucketlake.config import TableType
-from bucketlake.index import NewTable, PlacedIndex, hash_pieces, register_engine
+from bucketlake import (
+    ConfigError,
+    LayoutMismatchError,
+    Table,
+    UnsupportedError,
+    create_table,
+    register_engine,
+)
+from bucketlake.index import NewTable, PlacedIndex, hash_pieces
 from bucketlake.services import check_table
 from bucketlake.state import TableState
-from bucketlake.storage import open_store
 from bucketlake.testing.index_contract import IndexContract
-from bucketlake.write import TableSpec, create
 
 Pieces = tuple[str | None, ...]
 
@@ -97,17 +101,9 @@ def index_of(state: TableState, as_of: str | None) -> PlacedIndex:
 
 
 def a_table(path: Path, index: LengthBuckets, table_type: str = "COPY_ON_WRITE") -> Table:
-    spec = TableSpec(
-        name="t",
-        schema=SCHEMA,
-        key=("id",),
-        partition=("dt",),
-        ordering=("ts",),
-        table_type=TableType(table_type),
-        index=index,
+    return create_table(
+        path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type, index=index
     )
-    store = open_store(str(path))
-    return Table(store, create(store, spec))
 
 
 @pytest.mark.shows("C1")
@@ -193,3 +189,19 @@ def test_an_engine_checks_what_it_is_told_before_a_table_is_made(tmp_path: Path)
 def test_a_word_of_ours_cannot_be_registered(word: str) -> None:
     with pytest.raises(ConfigError, match="expected a word of your own"):
         register_engine(word, index_of)
+
+
+def test_a_value_of_a_users_engine_that_differs_from_the_table_is_refused_with_both(tmp_path: Path) -> None:
+    register_engine("length", index_of)
+    a_table(tmp_path / "t", LengthBuckets(4))
+    Table.open(tmp_path / "t", index=LengthBuckets(4)).upsert(rows(["a"], 1))
+    with pytest.raises(LayoutMismatchError, match=r"length\.longest=4, and index= says length\.longest=5"):
+        Table.open(tmp_path / "t", index=LengthBuckets(5))
+
+
+def test_a_value_whose_engine_is_not_registered_makes_no_table(tmp_path: Path) -> None:
+    class Unknown(LengthBuckets):
+        engine: ClassVar[str] = "UNKNOWN"
+
+    with pytest.raises(ConfigError, match=r"engine UNKNOWN is not known here\. Register it"):
+        a_table(tmp_path / "t", Unknown(4))

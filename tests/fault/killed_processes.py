@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from bucketlake import Table, create_table
+from bucketlake import ConsistentBuckets, SimpleBuckets, Table, create_table
 from bucketlake.commit import heartbeat, locks, recovery
 from bucketlake.commit.recovery import pending_rescales
 from bucketlake.errors import BucketlakeError, ConfigError, ConflictError, CorruptTableError, InstantError
@@ -299,8 +299,8 @@ def change_on(arguments: Arguments) -> None:
         }
     else:
         acts |= {
-            "overwrite": lambda: table.buckets.overwrite(chance.choice(RULES), dry_run=False),
-            "add": lambda: table.buckets.add(chance.choice(RULES), dry_run=False),
+            "overwrite": lambda: table.buckets.overwrite(chance.choice(RULES)),
+            "add": lambda: table.buckets.add(chance.choice(RULES)),
             "cut off": lambda: _cut_off(store, chance.choice(RULES)),
             "resume": lambda: table.buckets.resume(),
         }
@@ -370,7 +370,7 @@ def undo_on(arguments: Arguments) -> None:
             rescales = [v.instant for v in table.buckets.show_config() if v.instant.strip("0")]
             several = chance.random() < 0.5
             instant = rescales[-2:][0] if several else rescales[-1]
-            return table.buckets.rollback(instant, with_newer=several, dry_run=False)
+            return table.buckets.rollback(instant, with_newer=several)
 
         acts["rollback of rescales"] = lambda: (
             roll_back_rescales() if table.buckets.show_config()[1:] else None
@@ -434,10 +434,10 @@ def _is_over(arguments: Arguments) -> bool:
 def _warm_up() -> None:
     """Compile what is compiled at its first use, once for all children."""
     for table_type in ("MERGE_ON_READ", "COPY_ON_WRITE"):
-        for engine in ("simple", "consistent_hashing"):
+        for index in (SimpleBuckets(2), ConsistentBuckets(2)):
             table = create_table(
-                None, f"memory://warm-{table_type}-{engine}", SCHEMA, key="id", partition="dt", ordering="ts",
-                buckets=2, table_type=table_type, engine=engine,
+                f"memory://warm-{table_type}-{type(index).__name__}", SCHEMA, key="id", partition="dt", ordering="ts",
+                index=index, table_type=table_type,
             )  # fmt: skip
             for number in range(5):
                 table.upsert(pa.Table.from_pylist(batch(0, number), SCHEMA))

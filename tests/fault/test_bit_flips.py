@@ -110,7 +110,7 @@ def test_no_flipped_bit_reads_as_other_values_and_fsck_sees_every_one(
     tmp_path: Path, written: Callable[[Table], None]
 ) -> None:
     table = create_table(
-        None, tmp_path, SCHEMA, key="id", ordering="ts", buckets=1, table_type="MERGE_ON_READ", name="flips"
+        tmp_path, SCHEMA, key="id", ordering="ts", buckets=1, table_type="MERGE_ON_READ", name="flips"
     )
     written(table)
     state = load_state(table.store)

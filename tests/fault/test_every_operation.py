@@ -20,9 +20,9 @@ import pytest
 from bucketlake import Table
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.recovery import pending_rescales, recover
-from bucketlake.config import BucketEngine, load_properties, update_properties
+from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
-from bucketlake.index import RingIndex, SimpleBuckets, declare_rules
+from bucketlake.index import ConsistentBuckets, RingIndex, SimpleBuckets, declare_rules
 from bucketlake.index.fingerprint import (
     BUCKET_COUNT,
     BUCKET_ENGINE,
@@ -605,9 +605,8 @@ def ringed(kind: str) -> Bucket:
     store = Bucket()
     spec = replace(
         SPEC,
-        engine=BucketEngine.CONSISTENT_HASHING,
+        index=ConsistentBuckets(2, virtual_logs=virtual_logs),
         table_type=TABLE_TYPES[table_type],
-        virtual_logs=virtual_logs,
     )
     create(store, spec)
     table_of(store).upsert(orders(range(6), "a", 1))

@@ -95,17 +95,13 @@ def run_and_check(
     points: Points,
 ) -> None:
     create_table(
-        None,
         uri,
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=2,
+        index=KINDS[kind].index,
         table_type=KINDS[kind].table_type,
-        engine=KINDS[kind].engine,
-        partition_rules=KINDS[kind].rules or None,
-        virtual_logs=KINDS[kind].virtual_logs,
         name="t",
         storage_options=options or None,
     )

@@ -26,7 +26,6 @@ def held(keys: range, name: str, ts: int) -> pa.Table:
 @pytest.mark.shows("S5", "X2")
 def test_hudi_reads_appended_logs_writes_on_them_and_compacts_them(hudi: HudiJvm, tmp_path: Path) -> None:
     table = create_table(
-        None,
         tmp_path,
         SCHEMA,
         key="id",

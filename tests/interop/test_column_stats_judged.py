@@ -95,7 +95,6 @@ def test_hudi_skips_no_file_of_ours_that_has_nan(hudi: HudiJvm, tmp_path: Path, 
     """Files of numbers and NaN: compared with any number, they give Hudi what a scan of all of them gives it."""
     path = tmp_path / "floats"
     table = create_table(
-        None,
         path,
         FLOATS,
         key="id",

@@ -48,7 +48,6 @@ def rows(keys: range, name: str, ts: int) -> pa.Table:
 
 def new_table(path: Path, table_type: str) -> Table:
     return create_table(
-        None,
         path,
         SCHEMA,
         key="id",

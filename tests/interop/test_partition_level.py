@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table, create_table
+from bucketlake import PartitionBuckets, Table, create_table
 from bucketlake.testing.invariants import check_invariants
 from judges.hudi_jvm import QUIET, HudiJvm, options_for
 from stand_ins.orders_table import SCHEMA, orders
@@ -34,14 +34,12 @@ def test_hudi_follows_the_rules_of_our_table_without_being_told_any(
 ) -> None:
     path = tmp_path / "orders"
     table = create_table(
-        None,
         path,
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=2,
-        partition_rules="p0$,7;^x,3",
+        index=PartitionBuckets("p0$,7;^x,3", default=2),
         table_type=table_type,
     )
     table.upsert(orders(range(40), "ours", 1))

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table
+from bucketlake import PartitionBuckets, Table
 from bucketlake.errors import InstantError
-from bucketlake.index import declare_rules
+from bucketlake.index import SimpleBuckets, declare_rules
 from bucketlake.services import here
 from bucketlake.services.rescale import rescale_table
 from bucketlake.testing.invariants import check_invariants
@@ -56,19 +56,19 @@ def test_hudi_goes_on_after_our_rescale_and_after_its_rollback(
     hudi: HudiJvm, tmp_path: Path, table_type: str
 ) -> None:
     path = tmp_path / "orders"
-    table = orders_table(path, table_type=table_type, buckets=2)
+    table = orders_table(path, table_type=table_type, index=SimpleBuckets(2))
     table.upsert(orders(range(40), "ours", 1))
     expected = {n: f"ours {n}" for n in range(40)}
     told = options_for("orders", table_type=table_type)
     del told["hoodie.bucket.index.num.buckets"]  # what it is not told it must find
-    table.buckets.overwrite("p0,5", dry_run=False)
+    table.buckets.overwrite("p0,5")
     check(hudi, path, expected, {"p0": 5, "p1": 2})
     hudi.write(path, orders(range(20, 60), "hudi", 2), told)
     expected |= {n: f"hudi {n}" for n in range(20, 60)}
     check(hudi, path, expected, {"p0": 5, "p1": 2})
-    last = table.buckets.add("p1,3", bucket_number=7, dry_run=False)
+    last = table.buckets.add("p1,3", bucket_number=7)
     check(hudi, path, expected, {"p0": 5, "p1": 3})
-    table.buckets.rollback(last.instant, dry_run=False)
+    table.buckets.rollback(last.instant)
     check(hudi, path, expected, {"p0": 5, "p1": 2})
     hudi.write(path, orders(range(30, 70), "hudi again", 3), told)
     expected |= {n: f"hudi again {n}" for n in range(30, 70)}
@@ -95,7 +95,7 @@ def test_a_table_of_hudis_is_adopted_and_rescaled_on(
 ) -> None:
     path = tmp_path / name
     shutil.copytree(golden_table(name), path)
-    table = Table.adopt(path, buckets=buckets, partition_rules=rules)
+    table = Table.adopt(path, index=PartitionBuckets(rules, buckets) if rules and buckets else None)
     before = table.to_arrow()
     counts_before = {part.partition: part.buckets or 0 for part in table.layout().partitions}
     expected = {row["id"]: row["name"] for row in before.to_pylist()}
@@ -113,15 +113,15 @@ def test_a_table_of_hudis_is_adopted_and_rescaled_on(
     del told["hoodie.bucket.index.num.buckets"]
     days = ("dt=2024-01-01", "dt=2024-02-01", "dt=2024-03-01")
     counts = dict(zip(days, (6, 2, 7), strict=True))
-    done = table.buckets.overwrite("2024-01-01,6;2024-03,7", bucket_number=2, dry_run=False)
+    done = table.buckets.overwrite("2024-01-01,6;2024-03,7", bucket_number=2)
     check(hudi, path, expected, counts)
     check_pruned(hudi, path, expected, [0, 1, 2, 11])
     hudi.write(path, rows(range(12, 30), "hudi", 300), told)
     expected |= {n: f"hudi {n}" for n in range(12, 30)}
     check(hudi, path, expected, counts)
-    later = table.buckets.add("2024-02-01,3", dry_run=False)
+    later = table.buckets.add("2024-02-01,3")
     check_pruned(hudi, path, expected, [1, 13, 28])
-    table.buckets.rollback(later.instant, dry_run=False)
+    table.buckets.rollback(later.instant)
     check(hudi, path, expected, counts)
     assert done.instant < later.instant
     hudi.write(path, rows(range(20, 40), "hudi again", 400), told)
@@ -140,7 +140,7 @@ def test_hudi_reads_and_writes_on_after_a_rescale_that_caught_up_and_was_resumed
 ) -> None:
     """There are file groups without rows then, and commits of a later time that were completed earlier."""
     path = tmp_path / "orders"
-    table = orders_table(path, table_type=table_type, buckets=2)
+    table = orders_table(path, table_type=table_type, index=SimpleBuckets(2))
     table.upsert(orders(range(12), "ours", 1))
     cut_off(table, "p,16", after=2)
     table.upsert(orders(range(4, 8), "beside", 2))
@@ -163,10 +163,10 @@ def test_hudi_reads_and_writes_on_after_a_rescale_that_caught_up_and_was_resumed
 @pytest.mark.shows("P14")
 def test_hudi_takes_back_a_rescale_that_was_cut_off_and_both_go_on(hudi: HudiJvm, tmp_path: Path) -> None:
     path = tmp_path / "orders"
-    table = orders_table(path, buckets=2)
+    table = orders_table(path, index=SimpleBuckets(2))
     table.upsert(orders(range(40), "ours", 1))
     # Hudi knows rules by their text, and remembers the default count of the first table that had it.
-    table.buckets.overwrite("p0,3;no-other-table,1", dry_run=False)
+    table.buckets.overwrite("p0,3;no-other-table,1")
     cut_off(table, "p0,6", after=2)
     expected = {n: f"ours {n}" for n in range(40)}
     check(hudi, path, expected, {"p0": 3, "p1": 2})
@@ -177,17 +177,17 @@ def test_hudi_takes_back_a_rescale_that_was_cut_off_and_both_go_on(hudi: HudiJvm
     check(hudi, path, expected, {"p0": 3, "p1": 2})
     with pytest.raises(InstantError, match="no rescale of the table is pending"):
         table.buckets.resume()
-    table.buckets.overwrite("p0,6", dry_run=False)
+    table.buckets.overwrite("p0,6")
     check(hudi, path, expected, {"p0": 6, "p1": 2})
 
 
 @pytest.mark.shows("P7")
 def test_we_go_on_after_hudi_has_rescaled_and_taken_that_back(hudi: HudiJvm, tmp_path: Path) -> None:
     path = tmp_path / "orders"
-    table = orders_table(path, buckets=2)
+    table = orders_table(path, index=SimpleBuckets(2))
     table.upsert(orders(range(40), "ours", 1))
     expected = {n: f"ours {n}" for n in range(40)}
-    table.buckets.overwrite("p0,5", dry_run=False)
+    table.buckets.overwrite("p0,5")
     name = "rescaled_by_hudi"
     hudi.sql(
         f"CREATE TABLE {name} USING hudi LOCATION '{path}'",
@@ -213,5 +213,5 @@ def test_we_go_on_after_hudi_has_rescaled_and_taken_that_back(hudi: HudiJvm, tmp
     table.upsert(orders(range(40, 60), "last", 3))
     expected |= {n: f"last {n}" for n in range(40, 60)}
     check(hudi, path, expected, {"p0": 5, "p1": 3})
-    table.buckets.overwrite("p,2", dry_run=False)
+    table.buckets.overwrite("p,2")
     check(hudi, path, expected, {"p0": 2, "p1": 2})

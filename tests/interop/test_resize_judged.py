@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table
+from bucketlake import ConsistentBuckets, Table
 from bucketlake.services import check_table
 from bucketlake.services.resize import (
     abort_resize,
@@ -66,7 +66,7 @@ def ring_sizes(table: Table) -> list[int | None]:
 
 
 def loaded(path: Path, **how: bool) -> Table:
-    table = orders_table(path, engine="consistent_hashing", **how)
+    table = orders_table(path, index=ConsistentBuckets(2, **how))
     table.upsert(orders(range(60), "first", 10))
     table.upsert(orders(range(20, 80), "second", 20))
     return table

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bucketlake import Table
-from bucketlake.index import declare_rules
+from bucketlake import ConsistentBuckets, Table
+from bucketlake.index import SimpleBuckets, declare_rules
 from bucketlake.services import here
 from bucketlake.services.rescale import rescale_table
 from bucketlake.services.resize import look_for_resize, run_resize, schedule_resize
@@ -70,7 +70,7 @@ class Both:
 
 
 def counts(hudi: HudiJvm, path: Path, table_type: str) -> Both:
-    table = orders_table(path, table_type=table_type, buckets=2)
+    table = orders_table(path, table_type=table_type, index=SimpleBuckets(2))
     both = Both(hudi, table, path, options_for("orders", table_type=table_type, buckets=2), {})
     both.upsert(range(40))
     both.upsert(range(30, 60))
@@ -89,7 +89,7 @@ def test_hudi_goes_on_after_a_rollback_of_a_write_of_an_upgrade_and_after_an_abo
     table = both.table
     table.rollback(both.lost(range(20, 70)))
     both.goes_on()
-    upgrade = table.buckets.overwrite("p0,5", dry_run=False)
+    upgrade = table.buckets.overwrite("p0,5")
     table.rollback(upgrade.instant)
     both.goes_on()
     with pytest.raises(KeyboardInterrupt):
@@ -104,12 +104,12 @@ def test_hudi_goes_on_after_a_rollback_of_several_rescales_and_after_a_restore_o
 ) -> None:
     both = counts(hudi, tmp_path / "orders", "MERGE_ON_READ")
     table = both.table
-    upgrade = table.buckets.overwrite("p0,5", dry_run=False)
-    table.buckets.add("p1,3", dry_run=False)
-    table.buckets.rollback(upgrade.instant, with_newer=True, dry_run=False)
+    upgrade = table.buckets.overwrite("p0,5")
+    table.buckets.add("p1,3")
+    table.buckets.rollback(upgrade.instant, with_newer=True)
     both.goes_on()
     savepoint = table.savepoint().instant
-    table.buckets.overwrite("p0,1;p1,4", dry_run=False)
+    table.buckets.overwrite("p0,1;p1,4")
     both.lost(range(50, 90))
     table.compact()
     table.restore(savepoint)
@@ -121,7 +121,7 @@ def test_hudi_goes_on_after_a_resize_was_rolled_back_restored_over_or_aborted(
     hudi: HudiJvm, tmp_path: Path, virtual_logs: bool
 ) -> None:
     path = tmp_path / "orders"
-    table = orders_table(path, engine="consistent_hashing", virtual_logs=virtual_logs)
+    table = orders_table(path, index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     told = options_for("orders", table_type="MERGE_ON_READ", buckets=2, more=CONSISTENT_OPTIONS)
     both = Both(hudi, table, path, told, {})
     both.upsert(range(60))

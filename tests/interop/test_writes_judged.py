@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bucketlake import Table, UnsupportedError, create_table
+from bucketlake import SimpleBuckets, Table, UnsupportedError, create_table
 from bucketlake.commit.transaction import begin
-from bucketlake.index import SimpleBuckets
 from bucketlake.index.fingerprint import KeyEncoding, fingerprint, writing_index
 from bucketlake.layout import data_files_of
 from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
@@ -128,7 +127,6 @@ def test_hudi_reads_and_writes_a_table_whose_columns_were_relaxed_and_filled_in(
     strict = pa.schema([*SCHEMA, pa.field("n", pa.int32(), nullable=False)])
     loose = SCHEMA.append(pa.field("n", pa.int32())).append(pa.field("more", pa.string()))
     table = create_table(
-        None,
         tmp_path,
         strict,
         key="id",
@@ -323,7 +321,7 @@ def test_a_table_that_hudi_made_is_adopted_written_and_read_by_hudi(
     )
     print(f"seed {seed}: {description}")
     built = build(hudi, description, path)
-    table = Table.adopt(path, buckets=description.bucket_count, hash_fields=description.hash_columns)
+    table = Table.adopt(path, index=SimpleBuckets(description.bucket_count, description.hash_columns or ()))
     check_invariants(table)
     before = built.expected(Query(QueryKind.SNAPSHOT)).drop_columns(list(META_COLUMNS))
     batch = changed(before)
@@ -354,7 +352,6 @@ def batch_of(ids: str, *, ts: int, day: str = "a") -> pa.Table:
 
 def new_table(path: Path, table_type: str) -> Table:
     return create_table(
-        None,
         path,
         SCHEMA,
         key="id",

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bucketlake import ConfigError, Table, create_table
+from bucketlake import ConfigError, SimpleBuckets, Table, create_table
 from bucketlake.index import bucket_of, hash_pieces
 from bucketlake.keygen.paths import NO_VALUE, escape
 from bucketlake.logfile import LogFormat
@@ -117,15 +117,13 @@ class WriteHistory:
 
     def create(self, uri: str) -> Table:
         return create_table(
-            None,
             uri,
             self.schema(),
             name="described",
             key=self.key_columns,
             partition=self.partition_columns,
             ordering=self.ordering_columns,
-            buckets=self.bucket_count,
-            hash_fields=self.hash_columns,
+            index=SimpleBuckets(self.bucket_count, self.hash_columns),
             table_type=self.table_type,
             hive_style=self.hive_style,
             url_encode=self.url_encode,

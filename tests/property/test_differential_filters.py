@@ -31,7 +31,6 @@ TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
 def written(case: Case, folder: Path, rng: random.Random, table_type: str) -> Table:
     table = create_table(
-        None,
         folder / "table",
         case.schema,
         key=case.key,

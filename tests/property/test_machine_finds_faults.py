@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bucketlake import buckets
 from bucketlake import table as tables
 from bucketlake.index import fingerprint, resolve, rings_keeper, rules_keeper
 from bucketlake.index.index import Index, NoIndex
@@ -105,16 +106,17 @@ def _takes_back_one_after_the_other(patch: pytest.MonkeyPatch) -> None:
                 roll_back_rescale(store, newest)
         return roll_back_rescale(store, instant)
 
-    patch.setattr(tables, "roll_back_rescale", mutant)
+    patch.setattr(buckets, "roll_back_rescale", mutant)
 
 
-def _aborts_in_a_dry_run(patch: pytest.MonkeyPatch) -> None:
+def _aborts_where_it_plans(patch: pytest.MonkeyPatch) -> None:
     abort = tables.Buckets.abort
+    plan = tables.Buckets.plan_abort
 
-    def mutant(self: Any, instant: str | None = None, *, dry_run: bool = False) -> object:
-        return abort(self, instant) if instant is not None else abort(self, dry_run=dry_run)
+    def mutant(self: Any, instant: str | None = None) -> object:
+        return abort(self, instant) if instant is not None else plan(self)
 
-    patch.setattr(tables.Buckets, "abort", mutant)
+    patch.setattr(tables.Buckets, "plan_abort", mutant)
 
 
 def _archives_by_requested_times(patch: pytest.MonkeyPatch) -> None:
@@ -187,7 +189,7 @@ FAULTS = (
     ),
     Fault(
         "a dry run aborts",
-        _aborts_in_a_dry_run,
+        _aborts_where_it_plans,
         ("ring cow", "ring dual"),
         "a dry run has changed something",
         without="increments,pages,past,bad policy",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bucketlake import Table
+from bucketlake import ConsistentBuckets, PartitionBuckets, SimpleBuckets, Table
 from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import ConfigError
 from bucketlake.index import (
@@ -125,9 +125,10 @@ class Shape:
     def open_arguments(self) -> dict[str, Any]:
         """What a user who knows the writer's options would say."""
         if self.engine == "consistent":
-            return {"hash_fields": self.hash_fields}
-        rules = {"partition_rules": self.rules} if self.engine == "rules" else {}
-        return {"buckets": self.count, "hash_fields": self.hash_fields, **rules}
+            return {"index": ConsistentBuckets(self.count, self.hash_fields)}
+        if self.engine == "rules":
+            return {"index": PartitionBuckets(self.rules, self.count, self.hash_fields)}
+        return {"index": SimpleBuckets(self.count, self.hash_fields)}
 
 
 EXPRESSIONS = ["2024-01", "^2024", "01$", "p_text=a", "é$", "[a0]", "(a|b)=", "a.b", "50%", ".*", "1$|^0"]

@@ -36,7 +36,7 @@ def test_after_any_rescales_a_pruned_read_is_an_unpruned_one(
     path = MemoryStore().uri
     kind = "MERGE_ON_READ" if is_logged else "COPY_ON_WRITE"
     options = {"key": "id", "partition": "dt", "ordering": "ts", "buckets": 2, "table_type": kind}
-    table = create_table(None, path, SCHEMA, **options)
+    table = create_table(path, SCHEMA, **options)
     for number, (expressions, default, budget_bytes) in enumerate(changes):
         rows = [{"id": f"k{n}", "dt": DAYS[n % 3], "ts": number} for n in range(number, 40)]
         table.upsert(pa.Table.from_pylist(rows, SCHEMA))

@@ -25,7 +25,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from bucketlake import SPARK_SETTINGS, memory_in_use
-from bucketlake.spark import write as spark_write
+from bucketlake.spark import exchange
 from bucketlake.spark.write import FrameRows
 from bucketlake.write import Operation, run_write
 from spark.faults import Fault, FaultyRows, Step
@@ -59,7 +59,7 @@ def an_executor_is_killed(place: Place, table_type: str, step: Step, is_on_disk:
     frame = frame_of(place.spark, batch(), pieces=6)
     rows = FaultyRows(FrameRows(frame), fault, is_on_disk=is_on_disk)
     with (
-        mock.patch.object(spark_write, "_sums", side_effect=spark_write._sums) as sums,
+        mock.patch.object(exchange, "_sums", side_effect=exchange._sums) as sums,
         ThreadPoolExecutor(1) as background,
     ):
         writing = background.submit(run_write, rows, table.store, Operation.UPSERT)

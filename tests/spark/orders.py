@@ -133,11 +133,10 @@ class Place:
             rows = whole.slice(start, len(batch) // 3 if number == 0 else None)
             pq.write_table(rows, file, row_group_size=17)
             store.put(f"{folder}/{number}.parquet", file.getvalue().to_pybytes())
-        return parquet_files(self.spark, f"{self.root}/{folder}", storage_options=self.options)
+        return parquet_files(f"{self.root}/{folder}", storage_options=self.options, spark=self.spark)
 
     def new_table(self, name: str, table_type: str) -> Table:
         return create_table(
-            self.spark,
             f"{self.root}/{name}",
             SCHEMA,
             key="id",
@@ -147,6 +146,7 @@ class Place:
             buckets=BUCKETS,
             table_type=table_type,
             storage_options=self.options,
+            spark=self.spark,
         )
 
     def loaded_table(self, name: str, table_type: str, *, count: int = 120) -> tuple[Table, Truth]:

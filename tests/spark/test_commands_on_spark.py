@@ -34,7 +34,7 @@ def test_files_are_written_and_deleted_on_a_local_session(
     run: Callable[..., tuple[int, str, str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     path = tmp_path / "orders"
-    create_table(None, path, "id STRING, day DATE, n INT, raw BINARY", key="id", partition="day", buckets=2)
+    create_table(path, "id STRING, day DATE, n INT, raw BINARY", key="id", partition="day", buckets=2)
     (tmp_path / "a.csv").write_text("id,day,n,raw\na,2026-06-18,1,AP8=\n")
     (tmp_path / "b.json").write_text('{"id": "b", "day": "2026-06-18", "n": null, "raw": null}\n')
     days = pa.array([20_000], pa.date32())

@@ -22,7 +22,6 @@ SCHEMA = "id STRING, day DATE, ts TIMESTAMP, amount DECIMAL(10,2), tags ARRAY<ST
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     return create_table(
-        None,
         tmp_path / "orders",
         SCHEMA,
         key="id",
@@ -106,7 +105,7 @@ def test_a_task_that_fails_takes_everything_back(spark: SparkSession, table: Tab
         ({}, "error", {}, "Append"),
         ({}, "ignore", {}, "Append"),
         ({}, "append", {"as_of": "2026"}, "unknown option 'as_of'"),
-        ({}, "append", {"buckets": "7"}, "the table says '2'"),
+        ({}, "append", {"buckets": "7"}, "has simple buckets: 2 per partition"),
         ({}, "append", {"log_format": "orc"}, "expected one of parquet, avro"),
     ],
 )
@@ -119,10 +118,35 @@ def test_what_it_cannot_do_is_refused_and_nothing_is_written(
     words: str,
 ) -> None:
     shape = {"key": "id", "partition": "day", "ordering": "ts", "buckets": 2, "table_type": "MERGE_ON_READ"}
-    table = create_table(None, tmp_path / "orders", SCHEMA, **(shape | definition))  # type: ignore[arg-type] # cases
+    table = create_table(tmp_path / "orders", SCHEMA, **(shape | definition))  # type: ignore[arg-type] # cases
     before = listing(table.store, markers=False)
     with pytest.raises(PySparkException, match=words):
         orders(spark, range(3), minute=0).write.format("bucketlake").mode(mode).options(**options).save(
             table.store.uri
         )
     assert listing(table.store, markers=False) == before
+
+
+@pytest.mark.shows("P2")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("hoodie.bucket.index.num.buckets", "8", "has '2' .*this write says '8'"),
+        ("hoodie.bucket.index.partition.expressions", "2026-.*,8", "this write says '2026-"),
+        ("hoodie.index.bucket.engine", "CONSISTENT_HASHING", "has 'SIMPLE' .*this write says 'CONSISTENT"),
+        ("index", "ConsistentBuckets(2)", "has simple buckets: 2 per partition.*says consistent hashing: 2"),
+        ("buckets", "8", "has simple buckets: 2 per partition.*says simple buckets: 8"),
+    ],
+)
+def test_options_that_differ_from_the_table_are_refused_with_both_values(
+    spark: SparkSession, table: Table, name: str, value: str, words: str
+) -> None:
+    with pytest.raises(Exception, match=words):
+        append(orders(spark, range(4), minute=0), table, **{name: value})
+    assert table.timeline() == ()
+
+
+def test_options_that_repeat_what_the_table_has_are_taken(spark: SparkSession, table: Table) -> None:
+    same = {"hoodie.bucket.index.num.buckets": "2", "index": "SimpleBuckets(2)"}
+    append(orders(spark, range(4), minute=0), table, **same)
+    assert len(amounts(table)) == 4

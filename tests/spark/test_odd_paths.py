@@ -59,12 +59,12 @@ def test_every_road_leads_to_a_table_in_an_odd_folder(
         "buckets": 2,
         "table_type": kind,
     }
-    table = create_table(spark, path, SCHEMA, **shape)
+    table = create_table(path, SCHEMA, **shape, spark=spark)
     table.upsert(spark.createDataFrame(batch(ts=1)).repartition(2))
     plain, merged = split_by_reader(table.plan())
     assert plain and not merged
     assert held(table.read(spark).toArrow()) == held(table.to_arrow()) == expected(ts=1)
-    table.upsert(parquet_files(spark, incoming))
+    table.upsert(parquet_files(incoming, spark=spark))
     assert held(table.read(spark).toArrow()) == held(table.to_arrow()) == expected(ts=2)
 
     bare = spark.read.parquet(path_for_spark(incoming / "1 [x].parquet"))
@@ -89,15 +89,15 @@ def test_every_road_leads_to_a_table_in_an_odd_folder(
     assert held(bucketlake.sql(spark, f"SELECT * FROM {named}").toArrow()) == newest
 
     for service in (
-        lambda: table.compact(spark) if kind == "MERGE_ON_READ" else None,
-        lambda: table.cluster(spark, by="ts"),
+        lambda: table.compact(spark=spark) if kind == "MERGE_ON_READ" else None,
+        lambda: table.cluster(spark=spark, by="ts"),
         lambda: table.clean(retain_versions=1),
         lambda: table.rollback(table.upsert(batch(ts=9)).instant or ""),
         lambda: table.archive(keep_min=2, keep_max=3),
     ):
         service()
         assert held(table.to_arrow()) == newest
-    assert table.fsck(spark).is_sound
+    assert table.fsck(spark=spark).is_sound
     assert held(table.read(spark).toArrow()) == newest
     table.delete_partitions("[d]?")
 

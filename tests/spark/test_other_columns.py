@@ -24,7 +24,7 @@ def test_a_frame_changes_the_columns_of_a_table_only_when_asked(spark: SparkSess
     first = spark.range(6).select("id", F.lit("d").alias("dt"), F.lit(1).alias("n"))
     assert not first.schema["n"].nullable, "Spark knows that a literal is no null"
     table = create_table(
-        spark, tmp_path / "t", first, key="id", partition="dt", ordering="n", table_type="MERGE_ON_READ"
+        tmp_path / "t", first, key="id", partition="dt", ordering="n", table_type="MERGE_ON_READ", spark=spark
     )
     assert columns(table) == {"id": True, "dt": True, "n": True}
     table.upsert(first)

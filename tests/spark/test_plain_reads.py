@@ -54,7 +54,7 @@ def test_a_bare_read_of_a_folder_or_of_a_file_is_written_from_the_files(
         assert is_files(spark.read.parquet(Path(here).name))
     assert is_files(spark.read.parquet(str(folder)).alias("o"))
     frame = spark.read.parquet(str(folder))
-    table = create_table(spark, tmp_path / "t", frame, key="id")
+    table = create_table(tmp_path / "t", frame, key="id", spark=spark)
     assert table.bulk_insert(frame).inserted == 4
     assert written(table) == [("a", 1, 3), ("b", 2, 4), ("c", 1, 3), ("d", 2, 4)]
     assert table.delete(spark.read.parquet(str(folder / "2.parquet"))).deleted == 2
@@ -91,7 +91,7 @@ def test_swapped_names_are_written_as_spark_has_them(
     plain = spark.read.parquet(str(folder / "1.parquet"))
     swapped = plain.toDF("id", "m", "n")
     assert swapped.sameSemantics(plain)
-    table = create_table(spark, tmp_path / "t", plain, key="id")
+    table = create_table(tmp_path / "t", plain, key="id", spark=spark)
     table.upsert(swapped)
     assert written(table) == [("a", 3, 1), ("b", 4, 2)]
 
@@ -119,7 +119,7 @@ def test_a_cached_frame_is_written_as_it_was_cached(
 ) -> None:
     frame = spark.read.parquet(str(folder)).cache()
     try:
-        table = create_table(spark, tmp_path / "t", frame, key="id")
+        table = create_table(tmp_path / "t", frame, key="id", spark=spark)
         assert frame.count() == 4
         pq.write_table(ROWS.set_column(1, "n", pa.array([7, 7])), folder / "1.parquet")
         assert not is_files(frame)
@@ -162,7 +162,7 @@ def test_a_file_that_came_after_the_frame_is_not_written(
     """A frame of a folder has the files that were there when it was made."""
     frame = spark.read.parquet(str(folder))
     pq.write_table(ROWS.set_column(0, "id", pa.array(["late", "later"])), folder / "3.parquet")
-    table = create_table(spark, tmp_path / "t", frame, key="id")
+    table = create_table(tmp_path / "t", frame, key="id", spark=spark)
     assert table.bulk_insert(frame).inserted == frame.count() == 4
 
 
@@ -180,7 +180,7 @@ def test_days_are_read_by_the_calendar_they_were_written_by(
         pq.write_table(days.replace_schema_metadata(notes), file)
         frame = spark.read.parquet(str(file))
         assert is_files(frame) == (name in ("foreign", "modern")), name
-        table = create_table(spark, tmp_path / f"{name}-days", frame, key="id")
+        table = create_table(tmp_path / f"{name}-days", frame, key="id", spark=spark)
         table.upsert(frame)
         assert table.read(spark).select("day").collect() == frame.select("day").collect()
     setting = "spark.sql.parquet.datetimeRebaseModeInRead"
@@ -202,9 +202,9 @@ def test_spark_own_files_of_every_type_are_written_as_their_frame_is(
         FROM range(100)"""
     spark.sql(values).write.parquet(str(tmp_path / "in"))
     frame = spark.read.parquet(str(tmp_path / "in"))
-    by_files = create_table(spark, tmp_path / "files", frame, key="id")
+    by_files = create_table(tmp_path / "files", frame, key="id", spark=spark)
     by_files.bulk_insert(frame)
-    by_frame = create_table(spark, tmp_path / "frame", frame, key="id")
+    by_frame = create_table(tmp_path / "frame", frame, key="id", spark=spark)
     by_frame.bulk_insert(frame.filter("true"))
     assert by_files.to_arrow().sort_by("id").drop_columns(_META) == by_frame.to_arrow().sort_by(
         "id"
@@ -226,5 +226,5 @@ def test_a_link_out_of_the_folder_is_left_to_spark(spark: SparkSession, folder: 
     (tmp_path / "linked" / "2.parquet").symlink_to(folder / "2.parquet")
     frame = spark.read.parquet(str(tmp_path / "linked"))
     assert not is_files(frame)
-    table = create_table(spark, tmp_path / "t", frame, key="id")
+    table = create_table(tmp_path / "t", frame, key="id", spark=spark)
     assert table.upsert(frame).inserted == 4

@@ -24,13 +24,13 @@ import bucketlake
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 rows = spark.range(100).selectExpr("CAST(id AS STRING) AS id", "id AS n")
-table = bucketlake.create_table(spark, sys.argv[1], rows, key="id", ordering="n", table_type="MERGE_ON_READ")
+table = bucketlake.create_table(sys.argv[1], rows, key="id", ordering="n", table_type="MERGE_ON_READ")
 table.upsert(rows)
 table.upsert(rows.limit(10).selectExpr("id", "n + 1000 AS n"))
 assert table.read(spark, filters=[("n", ">=", 1000)]).count() == 10
 assert bucketlake.sql(spark, f"SELECT * FROM bucketlake.`{sys.argv[1]}` WHERE n >= 1000").count() == 10
 assert spark.read.format("bucketlake").load(sys.argv[1]).count() == 100
-table.compact(spark)
+table.compact(spark=spark)
 print("all done")
 """
 

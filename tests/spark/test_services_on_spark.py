@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bucketlake import Table
+from bucketlake import ConsistentBuckets, Table
 from bucketlake.cli import main
 from bucketlake.config import TimelineTimezone
 from bucketlake.errors import CorruptTableError
@@ -65,21 +65,21 @@ def test_a_compaction_on_spark_writes_the_files_of_one_in_this_process(
     assert expected[0].file_groups > 4
     assert data_files(tmp_path / "there") == data_files(tmp_path / "here")
     assert rows_of(spread) == before
-    assert spread.fsck(spark) == alone.fsck() == check_table(alone.store)
+    assert spread.fsck(spark=spark) == alone.fsck() == check_table(alone.store)
     assert spread.fsck().is_sound
 
 
 def test_a_clean_on_spark_deletes_what_one_in_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
     alone, spread = twice(tmp_path, lambda path: written_table(path, table_type="COPY_ON_WRITE"))
     before = data_files(tmp_path / "here")
-    planned = spread.clean(spark, retain_commits=1, dry_run=True)
+    planned = spread.plan_clean(retain_commits=1)
     assert data_files(tmp_path / "there") == before
     retain = Retention(commits=1)
     expected = clean_table(alone.store, retain=retain, clock=frozen_clock())
     assert (
         clean_table(spread.store, retain=retain, tasks=SessionTasks(spark), clock=frozen_clock()) == expected
     )
-    assert expected[0].files == len(planned.plan.files) > 0
+    assert expected[0].files == len(planned.work.files) > 0
     assert data_files(tmp_path / "there") == data_files(tmp_path / "here")
     assert rows_of(spread) == rows_of(alone)
 
@@ -90,12 +90,12 @@ def test_a_clustering_on_spark_writes_the_files_of_one_in_this_process(
     alone, spread = twice(tmp_path, lambda path: written_table(path, buckets=4))
     before = rows_of(alone)
     expected = cluster_table(alone.store, by=["name"], clock=frozen_clock())
-    assert len(spread.cluster(by="name", dry_run=True).plan.slices) == expected[0].file_groups > 4
+    assert len(spread.plan_clustering(by="name").work.slices) == expected[0].file_groups > 4
     done = cluster_table(spread.store, by=["name"], tasks=SessionTasks(spark), clock=frozen_clock())
     assert done == expected
     assert data_files(tmp_path / "there") == data_files(tmp_path / "here")
     assert rows_of(spread) == before
-    assert spread.cluster(spark, by="name").runs == ()
+    assert spread.cluster(spark=spark, by="name").runs == ()
     assert spread.fsck().is_sound
 
 
@@ -107,7 +107,7 @@ def test_fsck_on_spark_finds_what_it_finds_here(spark: SparkSession, tmp_path: P
     )
     base.write_bytes(base.read_bytes()[:-9])
     log.unlink()
-    found = table.fsck(spark, progress=False)
+    found = table.fsck(spark=spark, progress=False)
     assert found == table.fsck()
     assert {finding.kind.name for finding in found.findings} >= {"MISSING_FILE", "UNREADABLE"}
 
@@ -138,11 +138,11 @@ def test_an_error_of_a_task_arrives_as_itself_and_the_compaction_can_be_run_agai
     bytes_of_log = log.read_bytes()
     log.write_bytes((b"no log at all" * len(bytes_of_log))[: len(bytes_of_log)])
     with pytest.raises(CorruptTableError, match=r"\.log\."):
-        table.compact(spark)
+        table.compact(spark=spark)
     log.write_bytes(bytes_of_log)
-    due = table.compact(dry_run=True)
+    due = table.plan_compaction()
     assert len(due.pending) == 1
-    (done,) = table.compact(spark).runs
+    (done,) = table.compact(spark=spark).runs
     assert done.instant == due.pending[0]
     assert rows_of(table) == before
 
@@ -190,9 +190,9 @@ def test_a_compaction_is_shared_out_by_bytes(spark: SparkSession, tmp_path: Path
         sizes.extend(item.size_bytes for item in items)
         return here(function, items)
 
-    due = table.compact(dry_run=True)
+    due = table.plan_compaction()
     compact_table(table.store, tasks=look)
-    assert sum(sizes) == due.plan.size_bytes
+    assert sum(sizes) == due.work.size_bytes
 
 
 @pytest.mark.shows("C4", "C6")
@@ -200,7 +200,7 @@ def test_a_compaction_is_shared_out_by_bytes(spark: SparkSession, tmp_path: Path
 def test_buckets_are_resized_on_spark_beside_frames_that_are_written(
     spark: SparkSession, tmp_path: Path, virtual_logs: bool
 ) -> None:
-    table = orders_table(tmp_path / "t", engine="consistent_hashing", virtual_logs=virtual_logs)
+    table = orders_table(tmp_path / "t", index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     table.upsert(spark.createDataFrame(orders(range(200), "first", 10)))
     small = ResizeTrigger(file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=4)
     instant = schedule_resize(table.store, look_for_resize(table.store, small, tasks=SessionTasks(spark)))
@@ -209,10 +209,10 @@ def test_buckets_are_resized_on_spark_beside_frames_that_are_written(
     assert (summary.rows, summary.logged) == (70, 70)
     assert table.read(spark).where("name like 'beside%'").count() == 70
     done = table.buckets.resize(
-        spark, file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=4, rounds=1
+        spark=spark, file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=4, rounds=1
     )
     assert done.runs[0].instant == instant
     assert {part.buckets for part in table.layout().partitions} == {4}
     assert table.read(spark).where("name like 'beside%'").count() == 70
     assert table.read(spark).count() == 200
-    assert table.fsck(spark).is_sound
+    assert table.fsck(spark=spark).is_sound

@@ -101,7 +101,7 @@ def test_floats_are_found_whatever_ranges_and_dictionaries_say(
     schema = pa.schema(
         [("id", pa.int32()), ("x", pa.float64()), ("s", pa.struct([("x", pa.float32()), ("n", pa.int32())]))]
     )
-    table = create_table(None, tmp_path / "t", schema, key="id", buckets=1)
+    table = create_table(tmp_path / "t", schema, key="id", buckets=1)
     nested = [{"x": number, "n": 1} for number in NUMBERS]
     table.upsert(pa.table({"id": range(4), "x": NUMBERS, "s": nested}, schema))
     frame = table.read(spark)
@@ -129,7 +129,7 @@ def test_floats_in_files_of_other_writers_are_found(tmp_path: Path, spark: Spark
 
 def test_what_no_sql_can_say_means_the_same_to_both_readers(tmp_path: Path, spark: SparkSession) -> None:
     schema = pa.schema([("id", pa.int32()), ("d", pa.decimal128(38, 10)), ("x", pa.float64())])
-    table = create_table(None, tmp_path / "t", schema, key="id", buckets=1)
+    table = create_table(tmp_path / "t", schema, key="id", buckets=1)
     decimals = [Decimal("9" * 28), Decimal("1.0000000001"), Decimal(1), None]
     table.upsert(pa.table({"id": [1, 2, 3, 4], "d": decimals, "x": [1e300, 1e30, math.nan, None]}, schema))
     filters = [
@@ -228,7 +228,7 @@ def test_a_filter_of_the_wrong_type_is_refused_before_a_job_starts(
 def test_sparks_own_reader_verifies_pages_and_is_handed_no_damaged_footer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    table = create_table(None, tmp_path, pa.schema([("id", pa.int64())]), key="id", buckets=1, name="t")
+    table = create_table(tmp_path, pa.schema([("id", pa.int64())]), key="id", buckets=1, name="t")
     table.upsert(pa.table({"id": range(1000)}))
     (path,) = tmp_path.glob("*.parquet")
     sound = path.read_bytes()

@@ -53,7 +53,7 @@ def write_on_every_road(spark: SparkSession, frame: DataFrame, table: Table, fol
     on_road(frame, "e").createOrReplaceTempView("sparse_json")
     table.upsert(on_road(frame, "a"))
     table.upsert(spark.read.parquet(str(folder / "b")))
-    table.upsert(parquet_files(spark, folder / "c"))
+    table.upsert(parquet_files(folder / "c", spark=spark))
     table.upsert(on_road(frame, "d").toArrow())
     bucketlake.sql(spark, f"INSERT INTO bucketlake.`{table.store.uri}` SELECT * FROM sparse_json")
     if table.properties.table_type is TableType.MERGE_ON_READ:
@@ -67,7 +67,7 @@ def test_sparse_json_is_read_as_it_was_written(
     table_type: TableType, spark: SparkSession, tmp_path: Path
 ) -> None:
     table = create_table(
-        spark, tmp_path / "t", SCHEMA, key="id", ordering="ts", buckets=2, table_type=table_type
+        tmp_path / "t", SCHEMA, key="id", ordering="ts", buckets=2, table_type=table_type, spark=spark
     )
     empty = frame_of(spark, NOTHING, 1, tmp_path)
     write_on_every_road(spark, empty, table, tmp_path)
@@ -91,5 +91,5 @@ def test_sparse_json_is_read_as_it_was_written(
 
     check()
     if table_type is TableType.MERGE_ON_READ:
-        table.compact(spark)
+        table.compact(spark=spark)
         check()

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import bucketlake
 from bucketlake import ConfigError, Table
 from bucketlake.cli import main
-from bucketlake.errors import SchemaError
+from bucketlake.errors import LayoutMismatchError, SchemaError
 from bucketlake.write import CommitSummary
 from servers.s3 import S3Server
 
@@ -240,23 +240,93 @@ def test_the_manager_changes_rules_and_takes_them_back(run: Run, orders: Table) 
     with pytest.raises(ConfigError, match="no table 'gone'"):
         run(call.format("gone", ""))
     before = rows(run("SELECT * FROM orders ORDER BY id"))
-    planned = run(call.format("orders", ""))
-    assert planned.changes and "written anew" in str(planned)
-    assert run("CALL partition_bucket_index_manager('orders', show_config => true)") == ()
-    done = run(call.format("orders", ", dry-run => 'false'"))
-    assert done.partitions == tuple(change.partition for change in planned.changes)
-    [shown] = run("CALL partition_bucket_index_manager('orders', show_config => true)")
+    show = "CALL partition_bucket_index_manager('orders', show_config => true)"
+    planned = "\n".join(line for (line,) in rows(run(call.format("orders", ""))))
+    assert "written anew" in planned
+    assert rows(run(show)) == []
+    done = run(call.format("orders", ", dry-run => 'false'")).collect()[0]
+    assert done.partitions and all(partition in planned for partition in done.partitions)
+    [shown] = run(show).collect()
     assert (shown.expressions, shown.default_count) == (".*,3", 2)
     assert rows(run("SELECT * FROM orders ORDER BY id")) == before
-    newer = run("CALL partition_bucket_index_manager('orders', '.*,4', dry_run => false)")
+    newer = run("CALL partition_bucket_index_manager('orders', '.*,4', dry_run => false)").collect()[0]
     undo = (
         f"CALL partition_bucket_index_manager('orders', rollback => '{done.instant}', with_newer => true{{}})"
     )
-    assert run(undo.format("")).instants == (newer.instant, done.instant), "a dry run"
-    assert len(run("CALL partition_bucket_index_manager('orders', show_config => true)")) == 2
-    assert run(undo.format(", dry_run => false")).instants == (newer.instant, done.instant)
-    assert run("CALL partition_bucket_index_manager('orders', show_config => true)") == ()
+    lines = "\n".join(line for (line,) in rows(run(undo.format(""))))
+    assert newer.instant in lines and done.instant in lines, "a dry run"
+    assert run(show).count() == 2
+    undone = run(undo.format(", dry_run => false")).collect()
+    assert [row.instant for row in undone] == [newer.instant, done.instant]
+    assert rows(run(show)) == []
     assert rows(run("SELECT * FROM orders ORDER BY id")) == before
+
+
+@pytest.mark.shows("H4", "P14")
+def test_services_are_called_and_show_what_they_did(
+    run: Run, orders: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = rows(run("SELECT * FROM orders ORDER BY id"))
+    run("CALL plan_compaction(table => 'orders')").show(truncate=False)
+    assert "|plan" in capsys.readouterr().out
+    run("CALL compact(table => 'orders')").show()
+    run("CALL plan_clustering(table => 'orders', by => 'n')").show()
+    assert run("CALL cluster(table => 'orders', by => 'n')").columns[:2] == ["instant", "completed"]
+    run("CALL clean(table => 'orders', retain_versions => 1)").show()
+    assert run("CALL archive(table => 'orders', keep_min => 1, keep_max => 2)").columns == [
+        "instant",
+        "action",
+    ]
+    saved = run("CALL savepoint(table => 'orders', comment => 'good')").collect()[0]
+    assert [row.comment for row in run("CALL savepoints(table => 'orders')").collect()] == ["good"]
+    run("INSERT INTO orders VALUES ('z', 9, 99, 'd9')")
+    back = run(f"CALL restore(table => 'orders', instant => '{saved.instant}')")
+    assert back.count() == 1
+    run(f"CALL delete_savepoint(table => 'orders', instant => '{saved.instant}')")
+    summary = run("INSERT INTO orders VALUES ('y', 9, 99, 'd9')")
+    assert run(f"CALL plan_rollback(table => 'orders', instant => '{summary.instant}')").count() > 1
+    assert run(f"CALL rollback(table => 'orders', instant => '{summary.instant}')").collect()[0].files
+    assert run("CALL fsck(table => 'orders')").collect()[0].text.startswith("sound")
+    assert run("CALL alter(table => 'orders', merge_schema => true)").collect()[0][0] == "done"
+    run("CALL maintain(table => 'orders', compact_delta_commits => 1)").show()
+    assert dict(rows(run("CALL describe(table => 'orders')")))["record_key"] == "id"
+    assert rows(run("SELECT * FROM orders ORDER BY id")) == before
+
+
+@pytest.mark.shows("H4")
+def test_a_call_without_a_table_is_for_that_of_the_last_statement(run: Run, orders: Table) -> None:
+    run("SELECT * FROM orders")
+    assert run("CALL timeline()").count() == len(orders.timeline())
+    run("CREATE TABLE others (id STRING PRIMARY KEY) USING bucketlake")
+    assert run("CALL timeline()").count() == 0
+    run(f"SELECT * FROM bucketlake.`{orders.store.uri.removeprefix('file://')}`")
+    assert run("CALL timeline()").count() == len(orders.timeline())
+    run("SELECT o.id FROM orders o JOIN others USING (id)")
+    with pytest.raises(
+        ConfigError, match=r"last statement named .*orders, .*others; expected one. Say which: table =>"
+    ):
+        run("CALL timeline()")
+    run("DROP TABLE others")
+    with pytest.raises(ConfigError, match="last statement named no table"):
+        run("CALL partition_bucket_index_manager(show_config => true)")
+    with pytest.raises(ConfigError, match="CALL rollback needs instant; instant is not given"):
+        run("CALL rollback(table => 'orders')")
+
+
+@pytest.mark.shows("P2")
+def test_options_of_an_insert_that_differ_from_the_table_are_refused(run: Run, orders: Table) -> None:
+    count = run("SELECT * FROM orders").count()
+    insert = "INSERT INTO orders {} VALUES ('z', 9, 99, 'd9')"
+    for form in ("OPTIONS ({})", "/*+ OPTIONS({}) */"):
+        for option in ("'hoodie.bucket.index.num.buckets' = '77'", "'hoodie.index.type' = 'BLOOM'"):
+            with pytest.raises(LayoutMismatchError, match=r"has '.*' .*and this write says '(77|BLOOM)'"):
+                run(insert.format(form.format(option)))
+        with pytest.raises(ConfigError, match=r"unknown option 'write.tasks'"):
+            run(insert.format(form.format("'write.tasks' = '4'")))
+    assert run("SELECT * FROM orders").count() == count
+    same = orders.properties.bucket_count
+    run(insert.format(f"OPTIONS ('hoodie.bucket.index.num.buckets' = '{same}')"))
+    assert run("SELECT * FROM orders").count() == count + 1
 
 
 def test_the_command_prints_what_a_statement_returns(

@@ -63,7 +63,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> list[Table]:
 
 
 def _written(path: Path, kind: str) -> Table:
-    table = create_table(None, path, SCHEMA, key="id", buckets=1, table_type=kind)
+    table = create_table(path, SCHEMA, key="id", buckets=1, table_type=kind)
     table.bulk_insert(pa.Table.from_pylist(ROWS, SCHEMA))
     if kind == "MERGE_ON_READ":
         table.upsert(pa.Table.from_pylist(ROWS[:1], SCHEMA))
@@ -144,7 +144,7 @@ def _literal(column: str, value: Any) -> str:
 def test_moments_are_named_in_the_zone_of_the_session_or_with_one_of_their_own(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    table = create_table(None, tmp_path / "t", SCHEMA, key="id")
+    table = create_table(tmp_path / "t", SCHEMA, key="id")
     first = table.upsert(pa.Table.from_pylist(ROWS[:1], SCHEMA)).instant
     second = table.upsert(pa.Table.from_pylist(ROWS[1:3], SCHEMA)).instant
     assert first is not None and second is not None

@@ -135,10 +135,10 @@ def services_after_writes(place: Place) -> None:
     gone = orders(range(5), version=0)
     table.delete(frame_of(place.spark, gone))
     truth.delete(gone)
-    assert table.compact(place.spark).runs
-    assert table.clean(place.spark, retain_versions=1).runs
+    assert table.compact(spark=place.spark).runs
+    assert table.clean(spark=place.spark, retain_versions=1).runs
     check_rows(table, truth)
-    report = table.fsck(place.spark)
+    report = table.fsck(spark=place.spark)
     assert report == table.fsck()
     assert report.is_sound, report
     check_nothing_is_left(table.store)

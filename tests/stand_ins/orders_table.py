@@ -7,7 +7,8 @@ from os import PathLike
 
 import pyarrow as pa
 
-from bucketlake import Table, create_table
+from bucketlake import SimpleBuckets, Table, create_table
+from bucketlake.index.told import IndexValue
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.int64()), ("dt", pa.string())])
 
@@ -22,20 +23,16 @@ def orders_table(
     uri: str | PathLike[str],
     *,
     table_type: str = "MERGE_ON_READ",
+    index: IndexValue | None = None,
     buckets: int = 2,
-    engine: str = "simple",
-    virtual_logs: bool = False,
 ) -> Table:
     return create_table(
-        None,
         uri,
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=buckets,
-        engine=engine,
-        virtual_logs=virtual_logs,
+        index=index or SimpleBuckets(buckets),
         table_type=table_type,
         name="orders",
     )
@@ -43,7 +40,7 @@ def orders_table(
 
 def written_table(uri: str | PathLike[str], *, table_type: str = "MERGE_ON_READ", buckets: int = 2) -> Table:
     """A table with base files, updates over them, late rows, and deletes."""
-    table = orders_table(uri, table_type=table_type, buckets=buckets)
+    table = orders_table(uri, table_type=table_type, index=SimpleBuckets(buckets))
     table.upsert(orders(range(12), "first", 10))
     table.upsert(orders(range(4, 16), "second", 20))
     table.upsert(orders(range(2), "late", 5), log_format="avro")

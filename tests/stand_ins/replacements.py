@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bucketlake import ResizeTrigger, Table, create_table
+from bucketlake import ConsistentBuckets, PartitionBuckets, ResizeTrigger, SimpleBuckets, Table, create_table
 from bucketlake.index import declare_rules
+from bucketlake.index.told import IndexValue
 from bucketlake.services import (
     here,
     load_held,
@@ -37,20 +38,20 @@ Meanwhile = Callable[[], object]
 
 def table_for(kind: str, table_type: str) -> Table:
     """Make an empty table, in memory, in which such a replacement may be done: of partitions d0 and d1."""
-    is_ring = kind.startswith("resize")
-    rules = {"partition_rules": "none,1"} if kind == "rescale" else {}
+    index: IndexValue = SimpleBuckets(2)
+    if kind.startswith("resize"):
+        is_virtual = kind == "resize with virtual logs" and table_type == "MERGE_ON_READ"
+        index = ConsistentBuckets(2, virtual_logs=is_virtual)
+    elif kind == "rescale":
+        index = PartitionBuckets("none,1", default=2)
     return create_table(
-        None,
         f"memory://replacements-{next(_numbers)}",
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=2,
+        index=index,
         table_type=table_type,
-        engine="consistent_hashing" if is_ring else "simple",
-        virtual_logs=kind == "resize with virtual logs" and table_type == "MERGE_ON_READ",
-        **rules,
     )
 
 

@@ -32,7 +32,15 @@ from typing import Any
 
 import pytest
 
-from bucketlake import CompactionTrigger, Maintenance, Retention, Table
+from bucketlake import (
+    CompactionTrigger,
+    ConsistentBuckets,
+    Maintenance,
+    PartitionBuckets,
+    Retention,
+    SimpleBuckets,
+    Table,
+)
 from bucketlake.commit import recovery
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, TableType, load_properties
@@ -44,7 +52,7 @@ from bucketlake.errors import (
     InstantError,
     LayoutMismatchError,
 )
-from bucketlake.index import ConsistentBuckets, IndexValue, PartitionBuckets, SimpleBuckets
+from bucketlake.index import IndexValue
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.index.ring import Ring
@@ -634,7 +642,7 @@ def restore(machine: TableMachine, slot: int, chance: Random) -> None:
 def _restore(store: Store, *, call: Call, instant: str) -> object:
     before = completed_in(store)
     table = table_of(store)
-    call.undoes |= {i.requested for i in table.restore(instant, dry_run=True).instants}
+    call.undoes |= {i.requested for i in table.plan_restore(instant).work.instants}
     order = table.restore(instant)
     call.undoes |= {i.requested for i in order.instants}
     if not isinstance(store, Actor):  # nobody has written meanwhile
@@ -683,7 +691,7 @@ def rescale(machine: TableMachine, slot: int, chance: Random) -> None:
     def act(store: Store) -> object:
         buckets = table_of(store).buckets
         change = buckets.add if adds else buckets.overwrite
-        return change(expressions, bucket_number=default, dry_run=False)
+        return change(expressions, bucket_number=default)
 
     machine.begin(slot, chance, Call("rescale, add" if adds else "rescale", act, rules=rules))
 
@@ -713,7 +721,7 @@ def roll_back_rescale(machine: TableMachine, slot: int, chance: Random) -> None:
         instant = chance.choice(found) if several else found[-1]
         machine.begin(slot, chance, Call(
             "rollback of rescales" if several else "rollback of a rescale",
-            lambda store: table_of(store).buckets.rollback(instant, dry_run=False, with_newer=several),
+            lambda store: table_of(store).buckets.rollback(instant, with_newer=several),
             undoes={other for other in found if other >= instant},
         ))  # fmt: skip
 
@@ -825,12 +833,12 @@ def _unwind_rescales(machine: TableMachine, copy: Bucket, chance: Random) -> Non
     buckets, is_promised = table_of(copy).buckets, True
     contents = _contents(copy)
     try:
-        buckets.rollback(instant, with_newer=True, dry_run=True)
+        buckets.plan_rollback(instant, with_newer=True)
     except REFUSED:
         is_promised = False
     assert _contents(copy) == contents, "a dry run has changed something"
     try:
-        buckets.rollback(instant, with_newer=True, dry_run=False)
+        buckets.rollback(instant, with_newer=True)
     except REFUSED as error:
         assert not is_promised or isinstance(error, ConflictError), f"a dry run did not foresee {error}"
         assert completed_in(copy).keys() >= before.keys(), f"refused when it was half done: {error}"
@@ -902,19 +910,17 @@ def _dry_runs(machine: TableMachine, copy: Bucket, chance: Random) -> None:
     """What only says what would be done changes nothing."""
     table, timeline = table_of(copy), load_state(copy).timeline
     runs: list[Callable[[], object]] = [
-        lambda: table.clean(retain_commits=1, dry_run=True),
-        lambda: table.archive(keep_min=1, keep_max=2, dry_run=True),
-        *(partial(table.rollback, i.requested, dry_run=True) for i in timeline.instants if i.is_write),
-        *(partial(table.restore, instant, dry_run=True) for instant in timeline.savepoints),
+        lambda: table.plan_clean(retain_commits=1),
+        lambda: table.plan_archive(keep_min=1, keep_max=2),
+        *(partial(table.plan_rollback, i.requested) for i in timeline.instants if i.is_write),
+        *(partial(table.plan_restore, instant) for instant in timeline.savepoints),
     ]
     if machine.kind.has_ring:
-        runs += [
-            partial(table.buckets.abort, instant, dry_run=True) for instant in pending_resizes(copy, timeline)
-        ]
-        runs += [lambda: table.buckets.resize(dry_run=True, **_arguments(SPLIT))]
+        runs += [partial(table.buckets.plan_abort, instant) for instant in pending_resizes(copy, timeline)]
+        runs += [lambda: table.buckets.plan_resize(**_arguments(SPLIT))]
     else:
-        runs += [partial(table.buckets.rollback, instant) for instant in _rescales(machine, copy)]
-        runs += [lambda: table.buckets.abort(dry_run=True), lambda: table.buckets.overwrite("p0,7")]
+        runs += [partial(table.buckets.plan_rollback, instant) for instant in _rescales(machine, copy)]
+        runs += [lambda: table.buckets.plan_abort(), lambda: table.buckets.plan_overwrite("p0,7")]
     for run in runs:
         contents = _contents(copy)
         with suppress(*REFUSED):

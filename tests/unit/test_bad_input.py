@@ -15,6 +15,8 @@ from bucketlake import (
     DamagedFileError,
     FilterError,
     NotATableError,
+    PartitionBuckets,
+    SimpleBuckets,
     Table,
     UnsafePathError,
     UnsupportedError,
@@ -225,7 +227,12 @@ def test_a_query_that_makes_no_sense_is_refused(
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"buckets": 0}, {"buckets": -4}, {"buckets": 4, "hash_fields": ["name"]}, {"partition_rules": "p1"}],
+    [
+        {"buckets": 0},
+        {"buckets": -4},
+        {"index": SimpleBuckets(4, ("name",))},
+        {"index": PartitionBuckets("p1")},
+    ],
 )
 def test_options_that_cannot_be_the_tables_are_refused(
     golden_table: Golden, arguments: dict[str, Any]

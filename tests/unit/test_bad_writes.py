@@ -14,17 +14,20 @@ import pytest
 
 from bucketlake import (
     ConfigError,
+    ConsistentBuckets,
     CorruptTableError,
     FilterError,
     LayoutMismatchError,
     ProofError,
     SchemaError,
+    SimpleBuckets,
     Table,
     TableExistsError,
     UnsupportedError,
     create_table,
 )
 from bucketlake.config import plan_mend, run_mend, update_properties
+from bucketlake.index.told import IndexValue
 from bucketlake.keygen import KeyGenerator
 from bucketlake.state import load_state
 from bucketlake.write import ArrowRows, GroupWritten, KeySum, Operation, WriteState, job, run_write
@@ -56,7 +59,6 @@ def rows(*changes: dict[str, Any], schema: pa.Schema = SCHEMA) -> pa.Table:
 def table(request: pytest.FixtureRequest) -> Table:
     """A table that holds a few rows."""
     made = create_table(
-        None,
         f"memory://{uuid.uuid4()}",
         SCHEMA,
         key="id",
@@ -76,7 +78,7 @@ def empty() -> Callable[..., Table]:
 
     def made(path: str | Path | None = None, **definition: Any) -> Table:
         shape = {"key": "id", "partition": "dt", "ordering": "ts", "buckets": 2, "name": "orders"}
-        return create_table(None, path or f"memory://{uuid.uuid4()}", SCHEMA, **(shape | definition))
+        return create_table(path or f"memory://{uuid.uuid4()}", SCHEMA, **(shape | definition))
 
     return made
 
@@ -210,7 +212,7 @@ def test_a_null_in_a_column_that_may_have_none_is_refused(tmp_path: Path) -> Non
     schema = pa.schema(
         [pa.field("id", pa.string(), nullable=False), pa.field("n", pa.int32(), nullable=False)]
     )
-    table = create_table(None, tmp_path, schema, key="id")
+    table = create_table(tmp_path, schema, key="id")
     loose = pa.table({"id": ["a", "b"], "n": pa.array([1, None], pa.int32())})
     with unchanged(table.store), pytest.raises(ConfigError, match="column 'n' is null"):
         table.upsert(loose)
@@ -221,20 +223,16 @@ def test_a_null_in_a_column_that_may_have_none_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"buckets": 4}, r"hoodie\.bucket\.index\.num\.buckets: the table says '2', and this write '4'"),
-        (
-            {"hash_fields": ["dt"]},
-            r"hoodie\.bucket\.index\.hash\.field: the table says 'id', and this write 'dt'",
-        ),
+        ({"buckets": 4}, "has simple buckets: 2 per partition.*, and index= says simple buckets: 4 per"),
+        ({"index": SimpleBuckets(2, ("dt",))}, "hashed from id, and index= says .*hashed from dt"),
     ],
 )
 def test_another_bucket_count_or_hash_field_is_refused(
     table: Table, operation: str, asked: dict[str, Any], words: str
 ) -> None:
-    mistaken = Table.open(table.store.uri, **asked)
     with unchanged(table.store), pytest.raises(LayoutMismatchError, match=words):
-        getattr(mistaken, operation)(rows({}))
-    agreeing = Table.open(table.store.uri, buckets=2, hash_fields=["id"])
+        getattr(Table.open(table.store.uri, **asked), operation)(rows({}))
+    agreeing = Table.open(table.store.uri, index=SimpleBuckets(2, ("id",)))
     getattr(agreeing, operation)(rows({}))
 
 
@@ -251,7 +249,7 @@ def test_a_table_is_not_created_over_another(table: Table, golden_table: Golden,
     for path in (table.store.uri, str(hudis)):
         store = Table.open(path).store
         with unchanged(store), pytest.raises(TableExistsError, match="is a Hudi table already"):
-            create_table(None, path, SCHEMA, key="id")
+            create_table(path, SCHEMA, key="id")
 
 
 @pytest.mark.parametrize(
@@ -382,7 +380,7 @@ def test_rows_of_a_table_without_buckets_are_copied_as_its_error_says(
         found.upsert(GOLDEN_ROWS)
     advice = str(error.value).partition("then ")[2].rstrip(".")
     schema = found.to_arrow(meta_columns=False).schema
-    copy = create_table(None, tmp_path / "copy", schema, key="id", partition="dt", ordering="ts", buckets=2)
+    copy = create_table(tmp_path / "copy", schema, key="id", partition="dt", ordering="ts", buckets=2)
     eval(f"copy.{advice}", {"copy": copy, "Table": Table})  # what a reader of it would type
     assert copy.to_arrow(columns=["id", "name"]).sort_by("id") == found.to_arrow(
         columns=["id", "name"]
@@ -408,13 +406,13 @@ def test_a_table_of_ours_that_lost_what_it_says_of_its_buckets_is_mended_and_not
     Table.open(table.store.uri).upsert(rows({"ts": 5}))
 
 
-@pytest.mark.parametrize("engine", ["simple", "consistent_hashing"])
+@pytest.mark.parametrize("index", [SimpleBuckets(2), ConsistentBuckets(2)])
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_a_stray_file_group_in_a_table_of_ours_goes_when_its_partition_is_written_anew(
-    empty: Callable[..., Table], engine: str, table_type: str
+    empty: Callable[..., Table], index: IndexValue, table_type: str
 ) -> None:
     """`adopt`, which was the advice once, refuses it as well."""
-    table = empty(engine=engine, table_type=table_type)
+    table = empty(buckets=None, index=index, table_type=table_type)
     table.bulk_insert(rows(*({"id": key} for key in "abcdef")))
     base = table.layout().partitions[0].slices[0].base_file
     assert base is not None

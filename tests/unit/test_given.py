@@ -202,7 +202,7 @@ def test_a_double_of_pandas_is_no_single(table: Table) -> None:
     ],
 )
 def test_what_is_no_rows_is_refused_with_what_is(rows: Any, table: Table) -> None:
-    with pytest.raises(ConfigError, match=r"bucketlake\.parquet_files\(spark, "):
+    with pytest.raises(ConfigError, match=r"bucketlake\.parquet_files\(.*, spark=spark\)"):
         table.upsert(rows)
 
 
@@ -268,7 +268,7 @@ DDL = "id BIGINT, name VARCHAR(5)"
 
 
 def make(**arguments: Any) -> Table:
-    return create_table(None, "memory://given", DDL, **{"key": "id", **arguments})
+    return create_table("memory://given", DDL, **{"key": "id", **arguments})
 
 
 @pytest.mark.parametrize(
@@ -276,18 +276,18 @@ def make(**arguments: Any) -> Table:
     [
         (lambda t: t.read(None), "found None, expected a Spark session.*to_arrow"),
         (lambda t: t.read("id"), "expected a Spark session"),
-        (lambda t: t.compact("id"), "expected a Spark session"),
-        (lambda t: t.fsck(5), "expected a Spark session"),
+        (lambda t: t.compact(spark="id"), "expected a Spark session"),
+        (lambda t: t.fsck(spark=5), "expected a Spark session"),
         (lambda t: sql("SELECT 1", None), "expected a Spark session"),
         (lambda t: sql(Session(), 5), "the statement is 5, an int"),
-        (lambda t: parquet_files("/data", Session()), "expected a Spark session"),
-        (lambda t: parquet_files(Session(), None), "the path of the files is None"),
-        (lambda t: create_table("/data", Session(), DDL, key="id"), "It comes before the path"),
-        (lambda t: create_table(None, Session(), DDL, key="id"), "the table's path is a Spark session"),
-        (lambda t: create_table(None, None, DDL, key="id"), "the table's path is None"),
-        (lambda t: create_table(None, "memory://given", None, key="id"), "the table's schema is None"),
-        (lambda t: create_table(None, "memory://given", {"id": "bigint"}, key="id"), "schema is .*a dict"),
-        (lambda t: create_table(None, "memory://given", "id bigit", key="id"), "found 'bigit'"),
+        (lambda t: parquet_files(Session(), spark="/data"), "expected a Spark session"),
+        (lambda t: parquet_files(None, spark=Session()), "the path of the files is None"),
+        (lambda t: create_table("/data", DDL, key="id", spark="/data"), "None will do"),
+        (lambda t: create_table(Session(), DDL, key="id"), "the table's path is a Spark session"),
+        (lambda t: create_table(None, DDL, key="id"), "the table's path is None"),
+        (lambda t: create_table("memory://given", None, key="id"), "the table's schema is None"),
+        (lambda t: create_table("memory://given", {"id": "bigint"}, key="id"), "schema is .*a dict"),
+        (lambda t: create_table("memory://given", "id bigit", key="id"), "found 'bigit'"),
         (lambda t: make(key=None), "key is None; expected a name"),
         (lambda t: make(key=[]), "key"),
         (lambda t: make(key=["id", 5]), "key is"),
@@ -295,8 +295,6 @@ def make(**arguments: Any) -> Table:
         (lambda t: make(buckets="4"), "buckets is '4', a str; expected a whole number"),
         (lambda t: make(buckets=4.0), "buckets is 4.0"),
         (lambda t: make(buckets=True), "buckets is True"),
-        (lambda t: make(engine=None), "engine is None"),
-        (lambda t: make(partition_rules=["a,1"]), "partition_rules is"),
         (lambda t: make(hive_style="false"), "hive_style is 'false', a str; expected True or False"),
         (lambda t: Table.open(None), "the table's path is None"),
         (lambda t: Table.open("memory://given", buckets="4"), "not a Hudi table|buckets is '4'"),
@@ -309,7 +307,7 @@ def make(**arguments: Any) -> Table:
         (lambda t: t.upsert([ROW], logformat="avro"), "no option 'logformat' here"),
         (
             lambda t: t.upsert([ROW], maintenance=True),
-            "maintenance is True; expected a bucketlake.Maintenance",
+            "maintenance is True; expected a bucketlake.Maintenance, one of inline, service, off",
         ),
         (lambda t: t.overwrite([ROW], whole_table="false"), "whole_table is 'false'"),
         (lambda t: t.delete_partitions(None), "partitions is None"),
@@ -320,6 +318,18 @@ def make(**arguments: Any) -> Table:
         (lambda t: t.archive(keep_min="1"), "keep_min is '1'"),
         (lambda t: t.buckets.overwrite(["a,1"]), "rules is"),
         (lambda t: t.buckets.resize(filebytes=1), "no option 'filebytes' here"),
+        (
+            lambda t: t.buckets.overwrite("a,1", bucket_number="4"),
+            "bucket_number is '4', a str; expected a whole",
+        ),
+        (
+            lambda t: t.buckets.rollback("1", with_newer="no"),
+            "with_newer is 'no', a str; expected True or False",
+        ),
+        (lambda t: t.buckets.abort(5), "instant is 5, an int; expected a text"),
+        (lambda t: t.compact(dry_run=True), r"no argument 'dry_run' any more.*table\.plan_compaction\(\)"),
+        (lambda t: t.buckets.overwrite("a,1", dry_run=True), "Write instead: the plan of the same name"),
+        (lambda t: t.rollback(5), "instant is 5, an int; expected a text"),
     ],
 )
 def test_a_mistake_is_an_error_that_says_what_was_found_and_what_was_expected(
@@ -341,5 +351,5 @@ def test_a_mistake_is_an_error_that_says_what_was_found_and_what_was_expected(
     ids=["text", "table", "stream", "pandas"],
 )
 def test_a_table_is_made_of_what_has_columns(schema: Any, expected: pa.Schema, tmp_path: Path) -> None:
-    nothing = {"key": "id", "partition": None, "ordering": None, "hash_fields": None}
-    assert create_table(None, tmp_path / "t", schema, buckets=np.int64(4), **nothing).schema == expected
+    nothing = {"key": "id", "partition": None, "ordering": None}
+    assert create_table(tmp_path / "t", schema, buckets=np.int64(4), **nothing).schema == expected

@@ -43,7 +43,6 @@ def test_a_table_is_read_and_written_alike_with_any_budget(
     set_memory_budget(budget)
     keys = [f"k{n}" for n in range(200)]
     made = create_table(
-        None,
         tmp_path / "t",
         SCHEMA,
         key="id",
@@ -73,7 +72,6 @@ def test_lookups_that_come_back_find_what_the_first_one_read(tmp_path: Path) -> 
     set_memory_budget(0)
     set_memory_budget("64MB")
     made = create_table(
-        None,
         tmp_path / "t",
         SCHEMA,
         key="id",
@@ -106,7 +104,7 @@ def test_what_commits_and_logs_are_said_to_take_is_not_less_than_python_takes_fo
     for number in range(40):
         wide = wide.append_column(f"column_number_{number}", pa.array([number]))
     made = create_table(
-        None, tmp_path / "t", wide.schema, key="id", ordering="version", buckets=1, table_type="MERGE_ON_READ"
+        tmp_path / "t", wide.schema, key="id", ordering="version", buckets=1, table_type="MERGE_ON_READ"
     )
     for _ in range(12):
         made.upsert(wide)
@@ -168,7 +166,7 @@ def test_describe_shows_what_the_process_remembers(
     assert (code, out.split("\n")[:-1]) == (0, str(memory_in_use()).split("\n"))
     assert out.rstrip().endswith("of 3.0 MiB in use")
 
-    create_table(None, tmp_path / "t", SCHEMA, key="id").upsert(rows(["a"], 0))
+    create_table(tmp_path / "t", SCHEMA, key="id").upsert(rows(["a"], 0))
     both: dict[str, Any] = json.loads(_run(capsys, "describe", str(tmp_path / "t"), "--process", "--json")[1])
     assert both["record key"] == ["id"]
     assert both["memory"]["budget_bytes"] == 3 << 20

@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 
 from bucketlake.errors import ConfigError
+from bucketlake.index import IndexValue
+from bucketlake.index.told import index_of_text, told
 from bucketlake.table import Table
 
 app = typer.Typer(
@@ -32,13 +34,28 @@ Storage = Annotated[
     list[str] | None,
     typer.Option("--storage", metavar="NAME=VALUE", help="Option of the object store; may be repeated."),
 ]
+Index = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INDEX",
+        help='Where keys live, as in Python: "SimpleBuckets(4)", "PartitionBuckets(\'2026-.*,16\', default=4)", '
+        '"ConsistentBuckets(4, virtual_logs=True)"; a table that says it itself needs none.',
+    ),
+]
 Buckets = Annotated[
-    int | None, typer.Option(help="Buckets per partition, for a table whose writer did not store it.")
+    int | None, typer.Option(help="Buckets per partition: short for --index SimpleBuckets(N).")
 ]
 
 
-def open_table(path: str, storage: Sequence[str] | None, *, buckets: int | None = None) -> Table:
-    return Table.open(path, storage_options=pairs(storage or ()), buckets=buckets)
+def open_table(
+    path: str, storage: Sequence[str] | None, *, index: str | None = None, buckets: int | None = None
+) -> Table:
+    return Table.open(path, index=index_value(index, buckets), storage_options=pairs(storage or ()))
+
+
+def index_value(index: str | None, buckets: int | None) -> IndexValue | None:
+    """Read what a caller says of an index: one of the two, or nothing."""
+    return told(None if index is None else index_of_text(index), buckets)
 
 
 def pairs(texts: Sequence[str]) -> Mapping[str, str] | None:

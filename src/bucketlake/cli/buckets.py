@@ -1,4 +1,4 @@
-"""`bucketlake buckets show | overwrite | add | resume | rollback`: how many buckets partitions have.
+"""`bucketlake buckets show-config | overwrite | add | resume | rollback`: how many buckets partitions have.
 
 What changes something says first what it would do.
 """
@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
+from bucketlake.arguments import RulesArguments
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
-from bucketlake.services.rescale import BUDGET_BYTES, Rescale
-from bucketlake.services.rollback import RollbackOrder
+from bucketlake.index import RULE_TYPE
+from bucketlake.services.rescale import BUDGET_BYTES, Rescale, Rescaled
 
 buckets = typer.Typer(help="Bucket counts by partition.", no_args_is_help=True)
 app.add_typer(buckets, name="buckets")
@@ -21,15 +22,14 @@ app.add_typer(buckets, name="buckets")
 RulesText = Annotated[str, typer.Argument(metavar="RULES", help='Such as "2026-1[12]-,32;^2026-,16".')]
 Default = Annotated[
     int | None,
-    typer.Option("--bucket-number", help="For partitions that no rule catches; keeps the present one."),
+    typer.Option(help="For partitions that no rule catches; keeps the present one."),
 ]
-Budget = Annotated[
-    int, typer.Option("--budget", min=1, help="Megabytes of rows that a task holds at a time.")
-]
+Budget = Annotated[int, typer.Option(min=1, help="Bytes of rows that a task holds at a time.")]
+RuleType = Annotated[str, typer.Option(help="The type of the rules, as the table has it.")]
 
 
-@buckets.command()
-def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+@buckets.command("show-config")
+def show_config(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """Show the versions of a table's bucket rules, oldest first; the last one counts."""
     versions = open_table(table, storage).buckets.show_config()
     facts = [
@@ -45,7 +45,8 @@ def overwrite(
     table: TablePath,
     rules: RulesText,
     bucket_number: Default = None,
-    budget: Budget = BUDGET_BYTES >> 20,
+    rule_type: RuleType = RULE_TYPE,
+    budget_bytes: Budget = BUDGET_BYTES,
     yes: Yes = False,
     spark: OnSpark = False,
     as_json: AsJson = False,
@@ -53,18 +54,15 @@ def overwrite(
 ) -> None:
     """Give a table other bucket rules. Says what it would do unless --yes."""
     found = open_table(table, storage).buckets
-    _show(found.overwrite(rules, bucket_number=bucket_number), as_json=as_json, yes=yes)
+    how: RulesArguments = {
+        "bucket_number": bucket_number,
+        "rule_type": rule_type,
+        "budget_bytes": budget_bytes,
+    }
     if yes:
-        _show(
-            found.overwrite(
-                rules,
-                spark=session_if(spark),
-                bucket_number=bucket_number,
-                dry_run=False,
-                budget_bytes=budget << 20,
-            ),
-            as_json=as_json,
-        )
+        _show_done(found.overwrite(rules, spark=session_if(spark), **how), as_json=as_json)
+    else:
+        _show_plan(found.plan_overwrite(rules, **how).work, as_json=as_json)
 
 
 @buckets.command()
@@ -72,7 +70,8 @@ def add(
     table: TablePath,
     rules: RulesText,
     bucket_number: Default = None,
-    budget: Budget = BUDGET_BYTES >> 20,
+    rule_type: RuleType = RULE_TYPE,
+    budget_bytes: Budget = BUDGET_BYTES,
     yes: Yes = False,
     spark: OnSpark = False,
     as_json: AsJson = False,
@@ -80,18 +79,15 @@ def add(
 ) -> None:
     """Put bucket rules before those that a table has. Says what it would do unless --yes."""
     found = open_table(table, storage).buckets
-    _show(found.add(rules, bucket_number=bucket_number), as_json=as_json, yes=yes)
+    how: RulesArguments = {
+        "bucket_number": bucket_number,
+        "rule_type": rule_type,
+        "budget_bytes": budget_bytes,
+    }
     if yes:
-        _show(
-            found.add(
-                rules,
-                spark=session_if(spark),
-                bucket_number=bucket_number,
-                dry_run=False,
-                budget_bytes=budget << 20,
-            ),
-            as_json=as_json,
-        )
+        _show_done(found.add(rules, spark=session_if(spark), **how), as_json=as_json)
+    else:
+        _show_plan(found.plan_add(rules, **how).work, as_json=as_json)
 
 
 @buckets.command()
@@ -99,13 +95,13 @@ def resume(
     table: TablePath, spark: OnSpark = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Go on with a rescale that was cut off."""
-    _show(open_table(table, storage).buckets.resume(spark=session_if(spark)), as_json=as_json)
+    _show_done(open_table(table, storage).buckets.resume(spark=session_if(spark)), as_json=as_json)
 
 
 @buckets.command()
 def rollback(
     table: TablePath,
-    instant: Annotated[str, typer.Argument(help="Of the rescale, as `buckets show` tells it.")],
+    instant: Annotated[str, typer.Argument(help="Of the rescale, as `buckets show-config` tells it.")],
     with_newer: Annotated[
         bool, typer.Option("--with-newer", help="Take back those that came after it first.")
     ] = False,
@@ -114,42 +110,37 @@ def rollback(
     storage: Storage = None,
 ) -> None:
     """Take a rescale back, data and rules together. Says what it would do unless --yes."""
-    found = open_table(table, storage).buckets.rollback(instant, dry_run=not yes, with_newer=with_newer)
+    opened = open_table(table, storage).buckets
+    if yes:
+        found = opened.rollback(instant, with_newer=with_newer)
+    else:
+        found = opened.plan_rollback(instant, with_newer=with_newer).work
     facts = {"instant": instant, "done": yes, "instants": list(found.instants), "files": list(found.files)}
     Screen(as_json).show(facts, "\n".join([str(found), *([] if yes else [HINT])]))
 
 
-def show_order(order: RollbackOrder, *, as_json: bool, yes: bool) -> None:
-    lines = [str(order), *([] if yes else [HINT])]
-    instant = order.instant.requested
-    facts = {"instant": instant, "done": yes, "files": [file.path for file in order.files]}
-    Screen(as_json).show(facts, "\n".join(lines))
+def _show_plan(plan: Rescale, *, as_json: bool) -> None:
+    facts = {
+        "done": None,
+        "partitions": [
+            {
+                "partition": change.partition,
+                "before": change.before,
+                "after": change.after,
+                "reason": change.reason,
+                "base_rows": change.base_rows,
+                "log_files": change.log_files,
+                "files": change.files,
+                "size_bytes": change.size_bytes,
+            }
+            for change in plan.changes
+        ],
+        "unchanged": plan.unchanged,
+        "base_rows": plan.base_rows,
+        "size_bytes": plan.size_bytes,
+    }
+    Screen(as_json).show(facts, f"{plan}\n{HINT}")
 
 
-def _show(found: object, *, as_json: bool, yes: bool = True) -> None:
-    if isinstance(found, Rescale):
-        if yes:
-            return  # what was done is said when it is done
-        facts: dict[str, object] = {
-            "done": None,
-            "partitions": [
-                {
-                    "partition": change.partition,
-                    "before": change.before,
-                    "after": change.after,
-                    "reason": change.reason,
-                    "base_rows": change.base_rows,
-                    "log_files": change.log_files,
-                    "files": change.files,
-                    "size_bytes": change.size_bytes,
-                }
-                for change in found.changes
-            ],
-            "unchanged": found.unchanged,
-            "base_rows": found.base_rows,
-            "size_bytes": found.size_bytes,
-        }
-        Screen(as_json).show(facts, f"{found}\n{HINT}")
-        return
-    instant = getattr(found, "instant", None)
-    Screen(as_json).show({"done": instant, "partitions": list(getattr(found, "partitions", ()))}, str(found))
+def _show_done(done: Rescaled, *, as_json: bool) -> None:
+    Screen(as_json).show({"done": done.instant, "partitions": list(done.partitions)}, str(done))

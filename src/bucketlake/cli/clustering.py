@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from bucketlake.arguments import ClusteringArguments
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
-from bucketlake.table import ClusteringArguments
 
 
 @app.command()
@@ -21,8 +21,8 @@ def cluster(
     ] = None,
     min_bytes: Annotated[int | None, typer.Option(help="Only file groups of at least so many bytes.")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Only file groups of at most so many bytes.")] = None,
-    older_than: Annotated[
-        float | None, typer.Option(metavar="HOURS", help="Only what nobody has written to for so long.")
+    hours: Annotated[
+        float | None, typer.Option(help="Only what nobody has written to for so many hours.")
     ] = None,
     yes: Yes = False,
     spark: OnSpark = False,
@@ -38,19 +38,19 @@ def cluster(
     which: ClusteringArguments = {
         "min_bytes": min_bytes,
         "max_bytes": max_bytes,
-        "hours": older_than,
+        "hours": hours,
         "partitions": partition or None,
     }
-    due = found.cluster(by=columns, dry_run=True, **which)
-    done = found.cluster(session_if(spark), by=columns, **which).runs if yes else ()
+    plan = found.plan_clustering(by=columns, **which)
+    done = found.cluster(by=columns, spark=session_if(spark), **which).runs if yes else ()
     facts = {
         "done": [one.instant for one in done],
-        "pending": [] if yes else list(due.pending),
-        "file_groups": sum(one.file_groups for one in done) if yes else len(due.plan.slices),
-        "log_files": due.plan.log_files,
-        "size_bytes": sum(one.size_bytes for one in done) if yes else due.plan.size_bytes,
+        "pending": [] if yes else list(plan.pending),
+        "file_groups": sum(one.file_groups for one in done) if yes else len(plan.work.slices),
+        "log_files": plan.work.log_files,
+        "size_bytes": sum(one.size_bytes for one in done) if yes else plan.work.size_bytes,
     }
-    lines = [str(one) for one in done] or [str(due)]
-    if not yes and not due.is_empty:
+    lines = [str(one) for one in done] or [str(plan)]
+    if not yes and not plan.is_empty:
         lines.append(HINT)
     Screen(as_json).show(facts, "\n".join(lines))

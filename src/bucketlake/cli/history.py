@@ -1,4 +1,7 @@
-"""`bucketlake archive | rollback | savepoint | restore`: what changes the past. Each says first what it would do."""
+"""`bucketlake archive | rollback | savepoint | restore`: what changes the past.
+
+What takes something away says first what it would do.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen, grid
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
 from bucketlake.storage import render_bytes
-
-savepoint = typer.Typer(help="Moments of a table that stay.", no_args_is_help=True)
-app.add_typer(savepoint, name="savepoint")
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done.")]
 InstantTime = Annotated[str, typer.Argument(metavar="INSTANT", help="The instant, as `timeline` lists it.")]
@@ -29,7 +29,11 @@ def archive(
     storage: Storage = None,
 ) -> None:
     """Move old instants to the history. Says what it would do unless --yes."""
-    plan = open_table(table, storage).archive(keep_min=keep_min, keep_max=keep_max, dry_run=not yes)
+    opened = open_table(table, storage)
+    if yes:
+        plan = opened.archive(keep_min=keep_min, keep_max=keep_max)
+    else:
+        plan = opened.plan_archive(keep_min=keep_min, keep_max=keep_max).work
     facts = {
         "done": yes,
         "instants": [i.requested for i in plan.instants],
@@ -46,7 +50,8 @@ def rollback(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Take an instant back: the newest write, or one that was cut off. Says what it would do unless --yes."""
-    order = open_table(table, storage).rollback(instant, dry_run=not yes)
+    opened = open_table(table, storage)
+    order = opened.rollback(instant) if yes else opened.plan_rollback(instant).work
     facts = {
         "done": yes,
         "instant": order.instant.requested,
@@ -62,7 +67,8 @@ def restore(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Go back to a savepoint: every later write is rolled back. Says what it would do unless --yes."""
-    order = open_table(table, storage).restore(instant, dry_run=not yes)
+    opened = open_table(table, storage)
+    order = opened.restore(instant) if yes else opened.plan_restore(instant).work
     facts = {
         "done": yes,
         "savepoint": order.savepoint,
@@ -73,8 +79,8 @@ def restore(
     _show(as_json, facts, str(order), done=yes)
 
 
-@savepoint.command("create")
-def create(
+@app.command()
+def savepoint(
     table: TablePath,
     instant: Annotated[str | None, typer.Argument(metavar="INSTANT", help="A write; the newest.")] = None,
     comment: Annotated[str, typer.Option(help="What for.")] = "",
@@ -87,17 +93,20 @@ def create(
     Screen(as_json).show(facts, f"savepoint {made}")
 
 
-@savepoint.command("delete")
-def delete(
+@app.command()
+def delete_savepoint(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
     """Give up a savepoint. Says what it would do unless --yes."""
-    open_table(table, storage).delete_savepoint(instant, dry_run=not yes)
-    _show(as_json, {"done": yes, "instant": instant}, f"delete the savepoint of {instant}", done=yes)
+    opened = open_table(table, storage)
+    plan = opened.plan_delete_savepoint(instant)
+    if yes:
+        opened.run(plan)
+    _show(as_json, {"done": yes, "instant": instant}, str(plan), done=yes)
 
 
-@savepoint.command("list")
-def show(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+@app.command()
+def savepoints(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """List the savepoints of a table."""
     opened = open_table(table, storage)
     found = opened.savepoints()

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from bucketlake.cli.app import AsJson, Buckets, Storage, TablePath, app, open_table
+from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Buckets, Index, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Grid, Screen, fact_grid, grid
 from bucketlake.cli.values import parse_key
 from bucketlake.errors import ConfigError
@@ -27,12 +27,13 @@ def describe(
     ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
+    index: Index = None,
     buckets: Buckets = None,
 ) -> None:
     """Say what a table is: type, keys, index, schema, newest commit."""
     if table is None and not process:
         raise ConfigError("describe needs the path of a TABLE, or --process.")
-    shown = [] if table is None else [_described(open_table(table, storage, buckets=buckets))]
+    shown = [] if table is None else [_described(open_table(table, storage, index=index, buckets=buckets))]
     shown += [_memory()] if process else []
     value = {name: fact for facts, _ in shown for name, fact in facts.items()}
     Screen(as_json).show(value, *(drawing for _, drawings in shown for drawing in drawings))
@@ -87,11 +88,24 @@ def timeline(table: TablePath, as_json: AsJson = False, storage: Storage = None)
 
 
 @app.command()
+def changes_until(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+    """Print the completion time up to which all changes can be read: the --end of `read`, and the next --begin."""
+    until = open_table(table, storage).changes_until()
+    Screen(as_json).show({"changes_until": until}, until or "the table has no changes")
+    if until is None:
+        raise typer.Exit(EXIT_NOTHING_FOUND)
+
+
+@app.command()
 def layout(
-    table: TablePath, as_json: AsJson = False, storage: Storage = None, buckets: Buckets = None
+    table: TablePath,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    index: Index = None,
+    buckets: Buckets = None,
 ) -> None:
     """Show partitions, buckets, file sizes and how evenly they are filled."""
-    found = open_table(table, storage, buckets=buckets).layout()
+    found = open_table(table, storage, index=index, buckets=buckets).layout()
     numbers = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
     drawn = grid("layout", "partition", *numbers, numbers=numbers)
     rows = []
@@ -141,10 +155,11 @@ def explain(
     partition: Annotated[str | None, typer.Option(help="Path of the partition the key is in.")] = None,
     as_json: AsJson = False,
     storage: Storage = None,
+    index: Index = None,
     buckets: Buckets = None,
 ) -> None:
     """Say where a key lives and why: hash, rule, bucket, file group, and the last commits that wrote to it."""
-    opened = open_table(table, storage, buckets=buckets)
+    opened = open_table(table, storage, index=index, buckets=buckets)
     fields = opened.properties.record_key_fields
     found = opened.explain(parse_key(key, opened.schema, fields), partition=partition)
     Screen(as_json).show(asdict(found), str(found))

@@ -6,13 +6,20 @@ from typing import Annotated
 
 import typer
 
-from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
+from bucketlake.cli.app import (
+    AsJson,
+    Buckets,
+    Index,
+    Storage,
+    TablePath,
+    app,
+    index_value,
+    open_table,
+)
 from bucketlake.cli.progress import progress_bar
 from bucketlake.cli.screen import Screen, fact_grid, grid
-from bucketlake.state import load_state
+from bucketlake.plans import plan_adoption
 from bucketlake.storage import render_bytes
-from bucketlake.write.adopt import adopt as adopt_table
-from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
 
 metadata = typer.Typer(help="Hudi's metadata table.", no_args_is_help=True)
 app.add_typer(metadata, name="metadata")
@@ -21,40 +28,28 @@ app.add_typer(metadata, name="metadata")
 @app.command()
 def adopt(
     table: TablePath,
-    buckets: Annotated[
-        int | None,
-        typer.Option(
-            help="Buckets per partition, as its writer was told; a table with rules says it itself."
-        ),
-    ] = None,
-    hash_field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Key column that is hashed, if not all are; may be repeated."),
-    ] = None,
-    partition_rules: Annotated[
-        str | None, typer.Option(metavar="RULES", help="Rules that its writer was told, if it was any.")
-    ] = None,
+    index: Index = None,
+    buckets: Buckets = None,
+    yes: Annotated[bool, typer.Option("--yes/--dry-run", help="Keep it, or only check every key.")] = True,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Check every key of a table that Hudi made, and keep its bucket count with it."""
-    store = open_table(table, storage).store
+    """Check every key of a table that Hudi made, and keep with it where keys live, as its writer was told it."""
+    opened = open_table(table, storage)
     with progress_bar("file groups") as on_progress:
-        done = adopt_table(
-            store,
-            buckets=buckets,
-            hash_fields=hash_field or None,
-            partition_rules=partition_rules,
-            on_progress=on_progress,
-        )
+        plan = plan_adoption(opened.store, index_value(index, buckets), on_progress=on_progress)
+    if yes:
+        opened.run(plan)
+    done = plan.work
     facts = {
+        "done": yes,
         "index": str(done.index),
         "key encoding": done.encoding,
         "rows": done.rows,
         "file groups": done.file_groups,
         "partitions": done.partitions,
     }
-    Screen(as_json).show(facts, fact_grid(f"adopted {store.uri}", facts))
+    Screen(as_json).show(facts, fact_grid(f"{'adopted' if yes else 'to adopt'} {opened.store.uri}", facts))
 
 
 @metadata.command("drop")
@@ -65,10 +60,11 @@ def drop(
     storage: Storage = None,
 ) -> None:
     """Delist and delete the metadata table, which bucketlake does not keep. Says what it would do unless --yes."""
-    store = open_table(table, storage).store
-    plan = plan_drop_metadata_table(load_state(store))
-    if yes and not plan.is_empty:
-        run_drop_metadata_table(plan, store)
+    opened = open_table(table, storage)
+    planned = opened.plan_drop_metadata_table()
+    plan, store = planned.work, opened.store
+    if yes:
+        opened.run(planned)
     facts = {
         "done": yes and not plan.is_empty,
         "partitions": list(plan.partitions),

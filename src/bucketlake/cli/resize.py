@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from bucketlake.arguments import ResizeArguments
 from bucketlake.cli.app import AsJson, Storage, TablePath, open_table
-from bucketlake.cli.buckets import buckets, show_order
+from bucketlake.cli.buckets import buckets
 from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 from bucketlake.services.resize import ROUNDS_MAX
-from bucketlake.services.resize_plan import FILE_BYTES, MERGE_THRESHOLD, ROUND_BYTES, SPLIT_THRESHOLD
-from bucketlake.table import ResizeArguments
+from bucketlake.services.resize_plan import (
+    FILE_BYTES,
+    MERGE_THRESHOLD,
+    PARTITIONS_AT_ONCE,
+    ROUND_BYTES,
+    SPLIT_THRESHOLD,
+)
 
 
 class PolicyWord(StrEnum):
@@ -40,6 +46,9 @@ def resize(
         PolicyWord,
         typer.Option(help="Split in the middle of the range, or where half of the keys are on each side."),
     ] = PolicyWord.MIDDLE,
+    partitions_at_once: Annotated[
+        int, typer.Option(help="In how many partitions a round may change something.")
+    ] = PARTITIONS_AT_ONCE,
     bytes_at_once: Annotated[int, typer.Option(help="What a round may rewrite.")] = ROUND_BYTES,
     rounds: Annotated[int, typer.Option(help="At most so many, one after the other.")] = ROUNDS_MAX,
     yes: Yes = False,
@@ -59,15 +68,16 @@ def resize(
         "min_buckets": min_buckets,
         "partitions": partition or None,
         "policy": policy.value,
+        "partitions_at_once": partitions_at_once,
         "bytes_at_once": bytes_at_once,
     }
     if max_buckets is not None:
         which["max_buckets"] = max_buckets
     if not yes:
-        due = found.resize(dry_run=True, **which)
+        plan = found.plan_resize(spark=session_if(spark), **which)
         facts: dict[str, object] = {
             "done": [],
-            "pending": list(due.pending),
+            "pending": list(plan.pending),
             "partitions": [
                 {
                     "partition": one.partition,
@@ -75,15 +85,15 @@ def resize(
                     "after": len(one.after.nodes),
                     "size_bytes": one.size_bytes,
                 }
-                for one in due.plan.partitions
+                for one in plan.work.partitions
             ],
-            "left_alone": list(due.plan.left_alone),
-            "size_bytes": due.plan.size_bytes,
+            "left_alone": list(plan.work.left_alone),
+            "size_bytes": plan.work.size_bytes,
         }
-        lines = [str(due), *([] if due.is_empty else [HINT])]
+        lines = [str(plan), *([] if plan.is_empty else [HINT])]
         Screen(as_json).show(facts, "\n".join(lines))
         return
-    done = found.resize(session_if(spark), rounds=rounds, **which)
+    done = found.resize(spark=session_if(spark), rounds=rounds, **which)
     facts = {
         "done": [one.instant for one in done.runs],
         "replaced": sum(one.replaced for one in done.runs),
@@ -98,24 +108,20 @@ def abort(
     table: TablePath,
     instant: Annotated[
         str | None,
-        typer.Argument(help="Of a resize, as the dry run of `resize` tells it. Without: the rescale."),
+        typer.Argument(help="Of a resize, as `resize` tells it. Without: the rescale."),
     ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Take back a rescale that was cut off, or a resize that is not completed; what was written beside it stays."""
-    found = open_table(table, storage).buckets
-    if instant is None:
-        show_order(found.abort(dry_run=not yes), as_json=as_json, yes=yes)
-        return
-    if not yes:
-        order = found.abort(instant, dry_run=True)
-        if order is not None:
-            show_order(order, as_json=as_json, yes=False)
-            return
-    done = found.abort(instant) if yes else None
-    text = (
-        str(done) if done is not None else f"the resize of {instant} is completed: there is nothing to abort"
-    )
-    Screen(as_json).show({"instant": instant, "done": done is not None}, text)
+    opened = open_table(table, storage)
+    plan = opened.buckets.plan_abort(instant)
+    done = opened.run(plan) if yes else None
+    facts = {
+        "instant": plan.instant,
+        "done": done is not None,
+        "files": [file.path for file in plan.work.files] if plan.work is not None else [],
+    }
+    lines = [str(plan), *([] if yes or plan.is_empty else [HINT])]
+    Screen(as_json).show(facts, "\n".join(lines))

@@ -7,7 +7,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Buckets, Storage, TablePath, app, open_table
+from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Buckets, Index, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen, grid
 from bucketlake.cli.values import json_values, parse_filter, parse_key, shown
 from bucketlake.errors import ConfigError
@@ -42,9 +42,12 @@ def read(
     ] = None,
     end: Annotated[str | None, typer.Option(help="And not after this one.")] = None,
     read_optimized: Annotated[bool, typer.Option("--read-optimized", help="Base files only.")] = False,
-    meta: Annotated[bool, typer.Option("--meta", help="Show Hudi's meta columns too.")] = False,
+    meta_columns: Annotated[
+        bool, typer.Option("--meta-columns", "--meta", help="Show Hudi's meta columns too.")
+    ] = False,
     as_json: AsJson = False,
     storage: Storage = None,
+    index: Index = None,
     buckets: Buckets = None,
 ) -> None:
     """Print rows.
@@ -54,12 +57,12 @@ def read(
     and "-Infinity", binary is base64, a decimal text, a time ISO 8601, and
     a map a list of pairs.
     """
-    opened = open_table(table, storage, buckets=buckets)
+    opened = open_table(table, storage, index=index, buckets=buckets)
     everything = opened.query(as_of=as_of).table_schema
     plan = opened.plan(
         columns=_names(columns),
         filters=[parse_filter(text, everything) for text in where or ()],
-        meta_columns=meta,
+        meta_columns=meta_columns,
         as_of=as_of,
         begin=begin,
         end=end,
@@ -80,10 +83,11 @@ def get(
     as_of: AsOf = None,
     as_json: AsJson = False,
     storage: Storage = None,
+    index: Index = None,
     buckets: Buckets = None,
 ) -> None:
     """Fetch rows by key."""
-    opened = open_table(table, storage, buckets=buckets)
+    opened = open_table(table, storage, index=index, buckets=buckets)
     fields = opened.properties.record_key_fields
     schema = opened.query(as_of=as_of).table_schema
     found = opened.get(

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
 from time import monotonic, sleep
 from typing import Annotated, Any
 
 import typer
 
 from bucketlake import spark as on_spark
+from bucketlake.arguments import maintenance_for
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import json_text, prose, say
 from bucketlake.cli.services import OnSpark
-from bucketlake.config import MaintenanceMode, load_properties, maintenance_mode
 from bucketlake.errors import ConfigError
-from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention, Round, Tasks, here
-from bucketlake.services.maintenance import look, plan_maintenance, rounds, run_maintenance
-from bucketlake.services.upkeep import maintenance_of
-from bucketlake.storage import Store
+from bucketlake.services import Round, Tasks, here
+from bucketlake.services.maintenance import rounds, run_maintenance
 
 service = typer.Typer(help="Services in a process of their own.", no_args_is_help=True)
 app.add_typer(service, name="service")
@@ -49,7 +46,7 @@ def run(
         float | None,
         typer.Option(metavar="X", help="Or whose logs have so many times the bytes of the base file."),
     ] = None,
-    compact_older_than: Annotated[
+    compact_hours: Annotated[
         float | None, typer.Option(metavar="HOURS", help="Or whose oldest log is so old.")
     ] = None,
     resize_file_bytes: Annotated[
@@ -80,24 +77,29 @@ def run(
 
     Without a choice, a table that is maintained inline or by a service gets what its writers would do.
     """
-    store = open_table(table, storage).store
-    maintenance = _maintenance(
-        store,
-        compact={
-            "delta_commits": compact_delta_commits,
-            "log_bytes": compact_log_bytes,
-            "log_ratio": compact_log_ratio,
-            "hours": compact_older_than,
+    keep_min, keep_max = archive or (None, None)
+    opened = open_table(table, storage)
+    maintenance = maintenance_for(
+        opened.properties,
+        {
+            "compact_delta_commits": compact_delta_commits,
+            "compact_log_bytes": compact_log_bytes,
+            "compact_log_ratio": compact_log_ratio,
+            "compact_hours": compact_hours,
+            "resize_file_bytes": resize_file_bytes,
+            "clean_commits": clean_commits,
+            "clean_hours": clean_hours,
+            "clean_versions": clean_versions,
+            "archive_min": keep_min,
+            "archive_max": keep_max,
         },
-        resize={"file_bytes": resize_file_bytes},
-        clean={"commits": clean_commits, "hours": clean_hours, "versions": clean_versions},
-        archive=archive,
     )
     if every < 0:
         raise ConfigError(f"--every is {every}; expected a number of seconds, 0 or more.")
+    store = opened.store
     if dry_run:
-        plan = plan_maintenance(look(store, maintenance), maintenance)
-        say(json_text({"due": plan.due}) if as_json else prose(str(plan)))
+        plan = opened.plan_maintenance(maintenance)
+        say(json_text({"due": plan.work.due}) if as_json else prose(str(plan)))
         return
     tasks: Tasks = here
     if spark:
@@ -115,36 +117,6 @@ def run(
             say(_line(number, done, as_json=as_json))
             if done.hopeless is not None:
                 raise done.hopeless
-
-
-def _maintenance(
-    store: Store,
-    *,
-    compact: Mapping[str, Any],
-    resize: Mapping[str, Any],
-    clean: Mapping[str, Any],
-    archive: tuple[int, int] | None,
-) -> Maintenance:
-    """Choose the services whose options are given; without any, what the table gets by default."""
-    if not (_is_given(compact) or _is_given(resize) or _is_given(clean) or archive is not None):
-        properties = load_properties(store)
-        if maintenance_mode(properties) is not MaintenanceMode.OFF:
-            return maintenance_of(properties)
-        raise ConfigError(
-            "say what is to be done: give at least one of --compact-delta-commits, --compact-log-bytes, "
-            "--compact-log-ratio, --compact-older-than, --resize-file-bytes, --clean-commits, --clean-hours, "
-            "--clean-versions, --archive. Or let the table say it: `bucketlake alter --maintenance service`."
-        )
-    return Maintenance(
-        compact=CompactionTrigger(**compact) if _is_given(compact) else None,
-        resize=ResizeTrigger(**resize) if _is_given(resize) else None,
-        clean=Retention(**clean) if _is_given(clean) else None,
-        archive=archive,
-    )
-
-
-def _is_given(options: Mapping[str, Any]) -> bool:
-    return any(value is not None for value in options.values())
 
 
 def _line(number: int, done: Round, *, as_json: bool) -> str:

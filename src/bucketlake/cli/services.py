@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bucketlake import spark as on_spark
+from bucketlake.arguments import CompactionArguments, RetentionArguments
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen
-from bucketlake.services.due import Due, Plan
-from bucketlake.table import CompactionArguments, RetentionArguments
+from bucketlake.plans import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,9 +35,7 @@ def compact(
     log_ratio: Annotated[
         float | None, typer.Option(help="Or whose logs have so many times the bytes of the base file.")
     ] = None,
-    older_than: Annotated[
-        float | None, typer.Option(metavar="HOURS", help="Or whose oldest log is so old.")
-    ] = None,
+    hours: Annotated[float | None, typer.Option(help="Or whose oldest log is so many hours old.")] = None,
     yes: Yes = False,
     spark: OnSpark = False,
     as_json: AsJson = False,
@@ -52,19 +50,19 @@ def compact(
         "delta_commits": delta_commits,
         "log_bytes": log_bytes,
         "log_ratio": log_ratio,
-        "hours": older_than,
+        "hours": hours,
     }
-    due = opened.compact(dry_run=True, **when)
-    done = opened.compact(session_if(spark), **when).runs if yes else ()
-    plan = due.plan
+    plan = opened.plan_compaction(**when)
+    done = opened.compact(spark=session_if(spark), **when).runs if yes else ()
+    work = plan.work
     facts = {
         "done": [one.instant for one in done],
-        "pending": [] if yes else due.pending,
-        "file_groups": sum(one.file_groups for one in done) if yes else len(plan.slices),
-        "log_files": sum(one.log_files for one in done) if yes else plan.log_files,
-        "size_bytes": sum(one.size_bytes for one in done) if yes else plan.size_bytes,
+        "pending": [] if yes else plan.pending,
+        "file_groups": sum(one.file_groups for one in done) if yes else len(work.slices),
+        "log_files": sum(one.log_files for one in done) if yes else work.log_files,
+        "size_bytes": sum(one.size_bytes for one in done) if yes else work.size_bytes,
     }
-    _show(as_json, facts, due, done, yes=yes)
+    _show(as_json, facts, plan, str(work), done, yes=yes)
 
 
 @app.command()
@@ -94,25 +92,31 @@ def clean(
         "retain_hours": retain_hours,
         "retain_versions": retain_versions,
     }
-    due = opened.clean(dry_run=True, **retain)
-    done = opened.clean(session_if(spark), **retain).runs if yes else ()
-    plan = due.plan
+    plan = opened.plan_clean(**retain)
+    done = opened.clean(spark=session_if(spark), **retain).runs if yes else ()
+    work = plan.work
     facts = {
         "done": [one.instant for one in done],
-        "pending": [] if yes else due.pending,
-        "earliest_kept": plan.earliest.requested if plan.earliest else None,
-        "files": sum(one.files for one in done) if yes else len(plan.files),
-        "size_bytes": plan.size_bytes,
-        "partitions": list(plan.partitions),
+        "pending": [] if yes else plan.pending,
+        "earliest_kept": work.earliest.requested if work.earliest else None,
+        "files": sum(one.files for one in done) if yes else len(work.files),
+        "size_bytes": work.size_bytes,
+        "partitions": list(work.partitions),
     }
-    _show(as_json, facts, due, done, yes=yes)
+    _show(as_json, facts, plan, str(work), done, yes=yes)
 
 
 def _show(
-    as_json: bool, facts: Mapping[str, object], due: Due[Plan], done: Sequence[object], *, yes: bool
+    as_json: bool,
+    facts: Mapping[str, object],
+    plan: Plan[object],
+    work: str,
+    done: Sequence[object],
+    *,
+    yes: bool,
 ) -> None:
     """Print what was done, or what would be."""
-    lines = [str(one) for one in done] or [str(due.plan if yes else due)]
-    if not yes and not due.is_empty:
+    lines = [str(one) for one in done] or [work if yes else str(plan)]
+    if not yes and not plan.is_empty:
         lines.append(HINT)
     Screen(as_json).show(facts, "\n".join(lines))

@@ -1,25 +1,40 @@
-"""`bucketlake create | upsert | delete`: tables made, and written from files, by this process or on a local Spark."""
+"""`bucketlake create | upsert | overwrite | delete | ...`: tables made, and written from files.
+
+By this process, or on a local Spark.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
 from bucketlake import spark as on_spark
-from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Storage, TablePath, app, open_table, pairs
+from bucketlake.cli.app import (
+    EXIT_NOTHING_FOUND,
+    AsJson,
+    Buckets,
+    Index,
+    Storage,
+    TablePath,
+    app,
+    index_value,
+    open_table,
+    pairs,
+)
 from bucketlake.cli.files import FileFormat, column_names, read_columns, read_rows, read_schema, schema_after
 from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.cli.values import parse_key
-from bucketlake.config import BucketEngine, MaintenanceMode, TableType
+from bucketlake.config import MaintenanceMode, TableType
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
+from bucketlake.logfile import LogFormat
 from bucketlake.table import Table, create_table
-from bucketlake.write import BUCKETS_DEFAULT, CommitSummary, evolution, key_columns, tops_of
+from bucketlake.write import CommitSummary, evolution, key_columns, tops_of
 
 
 class TypeWord(StrEnum):
@@ -32,6 +47,11 @@ _TYPES = {TypeWord.COW: TableType.COPY_ON_WRITE, TypeWord.MOR: TableType.MERGE_O
 Format = Annotated[
     FileFormat | None, typer.Option("--format", help="Format of the files, if their names do not say.")
 ]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")]
+MergeSchema = Annotated[
+    bool, typer.Option("--merge-schema", help="Let the files add columns to the table, and widen some.")
+]
+Logs = Annotated[LogFormat, typer.Option(help="How rows are stored in the logs of a merge-on-read table.")]
 OnSpark = Annotated[bool, typer.Option("--spark", help="Write on a local Spark session, a task per file.")]
 
 
@@ -52,30 +72,10 @@ def create(
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Of two versions of a row the greater wins; may be repeated."),
     ] = None,
-    buckets: Annotated[
-        int, typer.Option(help="Buckets per partition; with rules, of those that no rule decides.")
-    ] = BUCKETS_DEFAULT,
-    partition_rules: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULES",
-            help='Buckets by partition: "expression,count;expression,count"; the first that is found decides.',
-        ),
-    ] = None,
-    hash_field: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Key column that is hashed, if not all are; may be repeated."),
-    ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(help="simple, or consistent_hashing: buckets that `buckets resize` splits and merges."),
-    ] = BucketEngine.SIMPLE.lower(),
-    virtual_logs: Annotated[
-        bool,
-        typer.Option("--virtual-logs", help="Write rows once, not twice, beside a resize; Hudi waits then."),
-    ] = False,
+    index: Index = None,
+    buckets: Buckets = None,
     table_type: Annotated[
-        TypeWord, typer.Option("--type", help="Copy-on-write or merge-on-read.")
+        TypeWord, typer.Option("--table-type", "--type", help="Copy-on-write or merge-on-read.")
     ] = TypeWord.COW,
     name: Annotated[
         str | None, typer.Option(help="The table's name, if not the last part of its path.")
@@ -87,6 +87,9 @@ def create(
     non_blocking: Annotated[
         bool,
         typer.Option("--non-blocking", help="Let writers that open a bucket at the same time both commit."),
+    ] = False,
+    allow_null_elements: Annotated[
+        bool, typer.Option("--allow-null-elements", help="Take arrays with a null in them, as Hudi does not.")
     ] = False,
     merge_schema: Annotated[
         bool, typer.Option("--merge-schema", help="Let every write add columns, and widen some.")
@@ -101,22 +104,17 @@ def create(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Make an empty table, with one bucket count for all partitions or a count for each by rules."""
+    """Make an empty table."""
     if (schema is None) == (schema_from is None):
         raise ConfigError("a table needs columns: give either --schema or --schema-from.")
     columns = on_spark.parse_ddl(schema) if schema is not None else read_schema(schema_from or "")
     made = create_table(
-        None,
         table,
         columns,
         key=key,
         partition=partition or (),
         ordering=ordering or (),
-        buckets=buckets,
-        partition_rules=partition_rules,
-        hash_fields=hash_field or (),
-        engine=engine,
-        virtual_logs=virtual_logs,
+        index=index_value(index, buckets),
         table_type=_TYPES[table_type],
         name=name,
         hive_style=hive_style,
@@ -125,6 +123,7 @@ def create(
         merge_schema=merge_schema,
         allow_missing_columns=allow_missing_columns,
         maintenance=maintenance,
+        allow_null_elements=allow_null_elements,
         storage_options=pairs(storage or ()),
     )
     found = made.describe()
@@ -182,28 +181,82 @@ def alter(
 @app.command()
 def upsert(
     table: TablePath,
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Parquet, CSV or JSON lines.")],
+    files: Files,
     format_: Format = None,
-    merge_schema: Annotated[
-        bool,
-        typer.Option("--merge-schema", help="Let the files add columns to the table, and widen some."),
-    ] = False,
+    merge_schema: MergeSchema = False,
+    log_format: Logs = LogFormat.PARQUET,
     spark: OnSpark = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Write the rows of files, in one commit: new keys are inserted, known ones updated."""
     opened = open_table(table, storage)
+    rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
+    _show(opened.upsert(rows, merge_schema=merge_schema or None, log_format=log_format), Screen(as_json))
+
+
+@app.command()
+def bulk_insert(
+    table: TablePath,
+    files: Files,
+    format_: Format = None,
+    merge_schema: MergeSchema = False,
+    log_format: Logs = LogFormat.PARQUET,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Load the rows of files into new buckets, in one commit; where a bucket has rows already they are merged."""
+    opened = open_table(table, storage)
+    rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
+    _show(opened.bulk_insert(rows, merge_schema=merge_schema or None, log_format=log_format), Screen(as_json))
+
+
+@app.command()
+def overwrite(
+    table: TablePath,
+    files: Files,
+    whole_table: Annotated[
+        bool, typer.Option("--whole-table", help="Replace all partitions, not only those of the files.")
+    ] = False,
+    format_: Format = None,
+    merge_schema: MergeSchema = False,
+    log_format: Logs = LogFormat.PARQUET,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Replace the partitions that files have rows in, or the whole table, by the rows of the files."""
+    opened = open_table(table, storage)
+    rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
     merge = merge_schema or None
-    evolve = evolution(opened.properties, merge_schema=merge)
-    schema = schema_after(files, opened.schema, evolve=evolve, given=format_)
-    read = partial(read_rows, schema=schema, evolve=evolve, given=format_)
-    if spark:
-        rows = on_spark.local.files_read_by(on_spark.local.local_session(), files, read, schema)
-        summary = opened.upsert(rows, merge_schema=merge)
-    else:
-        summary = opened.upsert(pa.concat_tables(read(file) for file in files), merge_schema=merge)
-    _show(summary, Screen(as_json))
+    done = opened.overwrite(rows, whole_table=whole_table, merge_schema=merge, log_format=log_format)
+    _show(done, Screen(as_json))
+
+
+@app.command()
+def delete_partitions(
+    table: TablePath,
+    partitions: Annotated[
+        list[str], typer.Argument(metavar="PARTITION...", help="Partitions, by their paths.")
+    ],
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Empty whole partitions."""
+    _show(open_table(table, storage).delete_partitions(partitions), Screen(as_json))
+
+
+def _rows(
+    table: Table, files: list[str], given: FileFormat | None, *, merge_schema: bool, on_local_spark: bool
+) -> Any:
+    """Read files as the table has their columns: in this process, or by Spark's tasks, one for each."""
+    evolve = evolution(table.properties, merge_schema=merge_schema or None)
+    schema = schema_after(files, table.schema, evolve=evolve, given=given)
+    read = partial(read_rows, schema=schema, evolve=evolve, given=given)
+    if on_local_spark:
+        return on_spark.local.files_read_by(on_spark.local.local_session(), files, read, schema)
+    return pa.concat_tables(read(file) for file in files)
 
 
 @app.command()
@@ -221,6 +274,7 @@ def delete(
     ] = None,
     partition: Annotated[str | None, typer.Option(help="Path of the partition the keys are in.")] = None,
     format_: Format = None,
+    log_format: Logs = LogFormat.PARQUET,
     spark: OnSpark = False,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -233,16 +287,22 @@ def delete(
         fields = opened.properties.record_key_fields
         schema = opened.schema
         keys = [parse_key(text, schema, fields) for text in key]
-        summary = opened.delete(keys, partition=partition)
+        summary = opened.delete(keys, partition=partition, log_format=log_format)
     else:
-        summary = _delete_rows(opened, from_file or "", format_, partition, on_local_spark=spark)
+        summary = _delete_rows(opened, from_file or "", format_, partition, log_format, on_local_spark=spark)
     _show(summary, Screen(as_json))
     if summary.instant is None:
         raise typer.Exit(EXIT_NOTHING_FOUND)
 
 
 def _delete_rows(
-    table: Table, file: str, given: FileFormat | None, partition: str | None, *, on_local_spark: bool
+    table: Table,
+    file: str,
+    given: FileFormat | None,
+    partition: str | None,
+    log_format: LogFormat,
+    *,
+    on_local_spark: bool,
 ) -> CommitSummary:
     keys = KeyGenerator.from_properties(table.properties)
     needed, known = tops_of(keys.record_key_fields), column_names(file, given)
@@ -250,10 +310,10 @@ def _delete_rows(
     schema = pa.schema([field for field in table.schema if field.name in needed])
     read = partial(read_columns, schema=schema, given=given)
     if not on_local_spark:
-        return table.delete(read(file), partition=partition)
+        return table.delete(read(file), partition=partition, log_format=log_format)
     session = on_spark.local.local_session()
     rows = on_spark.local.files_read_by(session, [file], read, schema)
-    return table.delete(rows, partition=partition)
+    return table.delete(rows, partition=partition, log_format=log_format)
 
 
 def _show(summary: CommitSummary, screen: Screen) -> None:

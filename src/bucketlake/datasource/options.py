@@ -1,9 +1,8 @@
 """Options of `format("bucketlake")`, parsed and checked.
 
 Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
-`meta_columns`, `buckets`, `hash_fields`, `partition_rules`. Writing: `log_format`, `maintenance`,
-`merge_schema`, which may be spelled `mergeSchema`, `buckets`, `hash_fields`, `partition_rules`.
-Both: `path`, and `storage.<name>`, which goes to the store.
+`meta_columns`. Writing: `log_format`, `maintenance`, `merge_schema`, which may be spelled `mergeSchema`. Both: `path`,
+`index`, as Python has it (`SimpleBuckets(4)`), or `buckets` for short, and `storage.<name>`, which goes to the store.
 
 A moment (`as_of`, `begin`, `end`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data Source
 nothing of the session, so in which zone another text was meant cannot be known here.
@@ -18,6 +17,9 @@ from typing import Any, NoReturn
 
 from bucketlake.config import MaintenanceMode, parse_maintenance_mode
 from bucketlake.errors import ConfigError
+from bucketlake.index import IndexValue
+from bucketlake.index.hints import is_hint
+from bucketlake.index.told import index_of_text, told
 from bucketlake.logfile import LogFormat
 from bucketlake.write import WriteOptions
 
@@ -30,14 +32,11 @@ READING = frozenset(
         "query",
         "columns",
         "meta_columns",
+        "index",
         "buckets",
-        "hash_fields",
-        "partition_rules",
     }
 )
-WRITING = frozenset(
-    {"path", "log_format", "merge_schema", "maintenance", "buckets", "hash_fields", "partition_rules"}
-)
+WRITING = frozenset({"path", "log_format", "merge_schema", "maintenance", "index", "buckets"})
 _SPELLINGS = {"mergeschema": "merge_schema"}
 
 
@@ -59,12 +58,7 @@ class SourceOptions:
             raise ConfigError(f"query is {kind!r}; expected 'snapshot' or 'read_optimized'.")
         return cls(
             path=options["path"],
-            table={
-                "storage_options": _storage(options),
-                "buckets": _integer(options, "buckets"),
-                "hash_fields": _names(options, "hash_fields"),
-                "partition_rules": options.get("partition_rules"),
-            },
+            table={"storage_options": _storage(options), "index": _index(options)},
             query={
                 "as_of": options.get("as_of"),
                 "begin": options.get("begin"),
@@ -84,12 +78,17 @@ class SinkOptions:
     path: str
     storage: Mapping[str, str] | None
     write: WriteOptions
+    index: IndexValue | None
+    """What the caller takes the table's index for."""
+    hints: Mapping[str, str]
+    """The same in Hudi's words, of which some may be given."""
     maintenance: MaintenanceMode | None = None
     """None: as the table says."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> SinkOptions:
-        options = _known(raw, WRITING, "writes")
+        hints = {name: value for name, value in raw.items() if is_hint(name)}
+        options = _known({name: raw[name] for name in raw if name not in hints}, WRITING, "writes")
         log_format = options.get("log_format", LogFormat.PARQUET).lower()
         if log_format not in tuple(LogFormat):
             raise ConfigError(f"log_format is {log_format!r}; expected one of {', '.join(LogFormat)}.")
@@ -99,10 +98,9 @@ class SinkOptions:
             write=WriteOptions(
                 log_format=LogFormat(log_format),
                 merge_schema=_boolean(options, "merge_schema") if "merge_schema" in options else None,
-                buckets=_integer(options, "buckets"),
-                hash_fields=_names(options, "hash_fields"),
-                partition_rules=options.get("partition_rules"),
             ),
+            index=_index(options),
+            hints=hints,
             maintenance=parse_maintenance_mode(options["maintenance"]) if "maintenance" in options else None,
         )
 
@@ -134,6 +132,11 @@ def _storage(options: Mapping[str, str]) -> dict[str, str] | None:
 
 def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in options[key].split(",")) if key in options else None
+
+
+def _index(options: Mapping[str, str]) -> IndexValue | None:
+    index = index_of_text(options["index"]) if "index" in options else None
+    return told(index, _integer(options, "buckets"))
 
 
 def _integer(options: Mapping[str, str], key: str) -> int | None:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from bucketlake.config import MaintenanceMode
+from bucketlake.config import MaintenanceMode, load_properties
 from bucketlake.datasource.options import SinkOptions
 from bucketlake.errors import UnsupportedError
+from bucketlake.index.hints import refuse_hints
+from bucketlake.index.told import arguments_of, refuse_other
 from bucketlake.services import look_after
 from bucketlake.spark import arrow_schema, settle_worker
+from bucketlake.state import load_state
 from bucketlake.storage import open_store
 from bucketlake.write import Append, Appended, abort_append, append_rows, begin_append, complete_append
 
@@ -54,7 +57,18 @@ class LogWriter(DataSourceArrowWriter):
                 f"or with whole_table=True all of them.",
             )
         columns = arrow_schema(schema.jsonValue())
-        return cls(begin_append(store, columns, options.write), columns, options.maintenance)
+        if options.hints:
+            refuse_hints(options.hints, load_state(store))
+        if options.index is not None:
+            refuse_other(options.index, load_properties(store), store.uri)
+        said = arguments_of(options.index)
+        write = replace(
+            options.write,
+            buckets=said["buckets"],
+            hash_fields=said["hash_fields"],
+            partition_rules=said["rules"],
+        )
+        return cls(begin_append(store, columns, write), columns, options.maintenance)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         settle_worker()

@@ -439,12 +439,18 @@ def rescale_order(store: Store, instant: str, *, with_newer: bool = False) -> Re
 
 
 def roll_back_rescale(
-    store: Store, instant: str, *, with_newer: bool = False, clock: Clock | None = None
+    store: Store,
+    instant: str,
+    *,
+    with_newer: bool = False,
+    expected: tuple[str, ...] | None = None,
+    clock: Clock | None = None,
 ) -> RescaleRollback:
     """Take a rescale back: the old file groups, and the rules from before, count again.
 
     With `with_newer`, those that came after it are taken back first, the newest before the others: all of them, or
-    none if one must stay. If it is cut off, the same call goes on with it.
+    none if one must stay. If it is cut off, the same call goes on with it. `expected` are those that a plan named:
+    `CommitConflictError` if others would go by now.
     """
     state = load_state(store)
     recovered = recover(store, state.properties, clock=clock)
@@ -459,6 +465,10 @@ def roll_back_rescale(
     with table_lock(store):
         state = load_state(store)
         found = _look_for_rollback_of_rescales(state, instant, with_newer=with_newer)
+        if expected is not None and not set(found.instants) <= set(expected):
+            raise CommitConflictError(
+                f"another rescale came after {instant} since its rollback was planned. Nothing was changed. Plan again."
+            )
         run_rollbacks(found.orders, store, clock=clock)
     return replace(found, finished=finished)
 
@@ -497,7 +507,7 @@ def _newer(state: TableState, instant: str) -> list[str]:
                     f"can be."
                 )
         raise InstantError(
-            f"{instant} is no completed rescale; found {known}. See `bucketlake buckets show`."
+            f"{instant} is no completed rescale; found {known}. See `bucketlake buckets show-config`."
         )
     return sorted(other for other in rescales if other > instant)
 
@@ -518,7 +528,7 @@ def _pending(state: TableState) -> Instant:
     if not found:
         raise InstantError(
             "no rescale of the table is pending: the last one was completed or taken back. See `bucketlake buckets "
-            "show`."
+            "show-config`."
         )
     return found[0]
 

@@ -148,7 +148,7 @@ def plan_rollback(state: TableState, instant: Instant, evidence: Evidence) -> Ro
     if instant.requested in state.timeline.savepoints:
         raise InstantError(
             f"{what} is protected by a savepoint. Delete that first: "
-            f"bucketlake savepoint delete {state.store.uri} {instant.requested}"
+            f"bucketlake delete-savepoint {state.store.uri} {instant.requested}"
         )
     if instant.is_completed:
         _check_newest(state, instant, what)

@@ -4,6 +4,8 @@ tokens.py   a statement's words, with their places
 parse.py    text -> a statement, a frozen value
 create.py   CREATE TABLE, in Spark's form and in Flink's
 call.py     CALL partition_bucket_index_manager
+procedures.py   CALL of what tables can do, by the names of Python
+frames.py   what a call returned, as a frame
 sources.py  the tables a query reads, and what it wants of them
 catalog.py  names -> paths, in a warehouse folder
 run.py      a statement, carried out on a session
@@ -33,8 +35,8 @@ def sql(
 
     Names are those of the catalog in the folder `warehouse`; without it, of the session's `spark.sql.warehouse.dir`.
     `storage_options` are for what lies in an object store. Returns a DataFrame for a query and for SHOW TABLES, a
-    `CommitSummary` for INSERT and DELETE, the `Table` for CREATE TABLE, None for DROP TABLE, and for CALL what the
-    manager returns. Every other statement goes to `spark.sql` as it stands.
+    `CommitSummary` for INSERT and DELETE, the `Table` for CREATE TABLE, None for DROP TABLE, and for CALL a DataFrame
+    of what was done or planned. Every other statement goes to `spark.sql` as it stands.
     """
     # Here, and not with the package: who only fetches a row needs neither pyspark nor an SQL parser.
     run = import_module("bucketlake.sql.run")

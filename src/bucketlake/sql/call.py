@@ -36,8 +36,8 @@ class ManagerAction(StrEnum):
 class ManagerCall:
     """One thing for the manager to do with the bucket rules of a table."""
 
-    table: str
-    """A name, or a path: that has a slash in it."""
+    table: str | None
+    """A name, or a path: that has a slash in it. None: the one of the session's last statement."""
     action: ManagerAction
     rules: str | None = None
     """The new rules, or those to be put before the present ones."""
@@ -66,15 +66,15 @@ def parse_call(cursor: Cursor) -> ManagerCall:
     given = _read_arguments(cursor)
     cursor.finish()
     values = {name: _READERS[name](cursor, token, text) for name, (token, text) in given.items()}
-    if "table" not in values:
-        cursor.fail("the argument table => 'name'", at=start)
-    return _call(cursor, given, values)
+    return _call(cursor, start, given, values)
 
 
-def _call(cursor: Cursor, given: Mapping[str, tuple[Token, str]], values: Mapping[str, Any]) -> ManagerCall:
+def _call(
+    cursor: Cursor, start: Token, given: Mapping[str, tuple[Token, str]], values: Mapping[str, Any]
+) -> ManagerCall:
     wanted = [action for action in ManagerAction if values.get(action) not in (None, False)]
     if len(wanted) != 1:
-        at = given[wanted[1]][0] if wanted else given["table"][0]
+        at = given[wanted[1]][0] if wanted else start
         cursor.fail(f"one of {', '.join(ManagerAction)} in a call", at=at)
     action = wanted[0]
     changes_rules = action in (ManagerAction.OVERWRITE, ManagerAction.ADD)
@@ -84,7 +84,7 @@ def _call(cursor: Cursor, given: Mapping[str, tuple[Token, str]], values: Mappin
     if values.get("with_newer") and action is not ManagerAction.ROLLBACK:
         cursor.fail("with_newer only with rollback", at=given["with_newer"][0])
     return ManagerCall(
-        table=values["table"],
+        table=values.get("table"),
         action=action,
         rules=values[action] if changes_rules else None,
         instant=values[action] if action is ManagerAction.ROLLBACK else None,

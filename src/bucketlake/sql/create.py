@@ -15,7 +15,18 @@ from typing import Any, TypeVar
 
 from bucketlake.config import BucketEngine, TableType
 from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.index import (
+    BUCKETS_DEFAULT,
+    RULE_TYPE,
+    ConsistentBuckets,
+    IndexValue,
+    PartitionBuckets,
+    SimpleBuckets,
+)
+from bucketlake.index.rings import VIRTUAL_LOGS
+from bucketlake.index.told import index_of_text, told
 from bucketlake.sql.tokens import Cursor, Token, place
+from bucketlake.write.state import NON_BLOCKING, NULL_ELEMENTS_ALLOWED
 
 _T = TypeVar("_T")
 
@@ -35,16 +46,15 @@ class CreateTable:
     key: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
     table_type: TableType = TableType.COPY_ON_WRITE
-    buckets: int | None = None
-    hash_fields: tuple[str, ...] = ()
-    engine: str = BucketEngine.SIMPLE
-    partition_rules: str | None = None
-    rule_type: str | None = None
+    index: IndexValue | None = None
+    """Where keys live; None: as it is where nobody says."""
     hive_style: bool = False
     url_encode: bool = False
     merge_schema: bool = False
     allow_missing_columns: bool = False
     maintenance: str | None = None
+    allow_null_elements: bool = False
+    non_blocking: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +124,6 @@ def parse_create(cursor: Cursor) -> CreateTable:
             f"PRIMARY KEY (id) NOT ENFORCED among its columns."
         )
     made.check_index()
-    made.check_rules()
     return CreateTable(
         name=name,
         if_not_exists=if_not_exists,
@@ -124,16 +133,14 @@ def parse_create(cursor: Cursor) -> CreateTable:
         key=key,
         ordering=made.names("orderingFields"),
         table_type=made.table_type(),
-        buckets=made.count("hoodie.bucket.index.num.buckets"),
-        hash_fields=made.names("hoodie.bucket.index.hash.field"),
-        engine=made.text("hoodie.index.bucket.engine") or BucketEngine.SIMPLE,
-        partition_rules=made.text("hoodie.bucket.index.partition.expressions"),
-        rule_type=made.text("hoodie.bucket.index.partition.rule.type"),
+        index=made.index(),
         hive_style=made.flag("hoodie.datasource.write.hive_style_partitioning"),
         url_encode=made.flag("hoodie.datasource.write.partitionpath.urlencode"),
         merge_schema=made.flag("mergeSchema"),
         allow_missing_columns=made.flag("allowMissingColumns"),
         maintenance=made.text("maintenance"),
+        allow_null_elements=made.flag("allowNullElements"),
+        non_blocking=made.flag("nonBlocking"),
     )
 
 
@@ -223,7 +230,7 @@ def _read_clauses(cursor: Cursor, clauses: _Clauses) -> None:
             clauses.partition = _read_partition(cursor, clauses)
         elif cursor.token.word in ("TBLPROPERTIES", "OPTIONS", "WITH"):
             cursor.step()
-            clauses.properties += _read_properties(cursor)
+            clauses.properties += read_properties(cursor)
         elif cursor.may_take("LOCATION"):
             clauses.location = cursor.take_text("the location in quotes")
         elif cursor.is_words("AS") or cursor.is_words("SELECT"):
@@ -252,7 +259,8 @@ def _read_partition(cursor: Cursor, clauses: _Clauses) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read_properties(cursor: Cursor) -> list[_Property]:
+def read_properties(cursor: Cursor) -> list[_Property]:
+    """Step over names and values in parentheses."""
     cursor.take_sign("(")
     pairs: list[_Property] = []
     while True:
@@ -303,9 +311,19 @@ _SPELLINGS: dict[str, Sequence[str]] = {
     "mergeSchema": ("bucketlake.merge.schema",),
     "allowMissingColumns": ("bucketlake.allow.missing.columns",),
     "maintenance": ("bucketlake.maintenance",),
+    "allowNullElements": (NULL_ELEMENTS_ALLOWED,),
+    "nonBlocking": (NON_BLOCKING,),
+    "index": (),
+    "virtualLogs": (VIRTUAL_LOGS,),
     "connector": (),
     "path": (),
 }
+_ENGINE = "hoodie.index.bucket.engine"
+_COUNT = "hoodie.bucket.index.num.buckets"
+_FIELDS = "hoodie.bucket.index.hash.field"
+_RULES = "hoodie.bucket.index.partition.expressions"
+_RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
+_INDEX_WORDS = (_ENGINE, _COUNT, _FIELDS, _RULES, _RULE_TYPE, "virtualLogs")
 _MEANING = {spelling.lower(): name for name, others in _SPELLINGS.items() for spelling in (name, *others)}
 _TYPES = {
     "COW": TableType.COPY_ON_WRITE,
@@ -384,13 +402,47 @@ class _Settings:
                     remedy="Leave the property out, or make the table with Hudi.",
                 )
 
-    def check_rules(self) -> None:
-        rule_type = "hoodie.bucket.index.partition.rule.type"
-        expressions = "hoodie.bucket.index.partition.expressions"
-        if rule_type in self._values and expressions not in self._values:
+    def index(self) -> IndexValue | None:
+        """Make one value of what is said of the index: in Hudi's words, or as `index`, as Python has it."""
+        said = [name for name in _INDEX_WORDS if name in self._values]
+        if "index" in self._values:
+            if said:
+                raise ConfigError(
+                    f"index, at {self._place('index')}, is {self.text('index')!r}, and {self._values[said[0]].name}, "
+                    f"at {self._place(said[0])}, is {self.text(said[0])!r}: the first says all about the index. Give "
+                    f"one of them."
+                )
+            return index_of_text(self.text("index") or "")
+        if not said:
+            return None
+        count = self.count(_COUNT)
+        buckets = BUCKETS_DEFAULT if count is None else count
+        fields, rules = self.names(_FIELDS), self.text(_RULES)
+        if (self.text(_ENGINE) or "").upper() == BucketEngine.CONSISTENT_HASHING:
+            self._refuse_beside(_RULES, _ENGINE)
+            self._refuse_beside(_RULE_TYPE, _ENGINE)
+            return told(ConsistentBuckets(buckets, fields, self.flag("virtualLogs")))
+        if self.flag("virtualLogs"):
             raise ConfigError(
-                f"{self._values[rule_type].name}, at {self._place(rule_type)}, names a type of rules, and there are no "
-                f"rules. Give {expressions} too, or neither."
+                f"{self._values['virtualLogs'].name}, at {self._place('virtualLogs')}, is true, and {_ENGINE} is "
+                f"{self.text(_ENGINE) or BucketEngine.SIMPLE}; expected {BucketEngine.CONSISTENT_HASHING}: only its "
+                f"buckets are resized."
+            )
+        if rules is None:
+            if _RULE_TYPE in self._values:
+                raise ConfigError(
+                    f"{self._values[_RULE_TYPE].name}, at {self._place(_RULE_TYPE)}, names a type of rules, and there "
+                    f"are no rules. Give {_RULES} too, or neither."
+                )
+            return told(SimpleBuckets(buckets, fields))
+        return told(PartitionBuckets(rules, buckets, fields, self.text(_RULE_TYPE) or RULE_TYPE))
+
+    def _refuse_beside(self, name: str, other: str) -> None:
+        if name in self._values:
+            raise ConfigError(
+                f"{self._values[name].name}, at {self._place(name)}, is {self.text(name)!r}, and {other} is "
+                f"{self.text(other)!r}, whose buckets grow by themselves: rules for their number mean nothing. Drop "
+                f"one of them."
             )
 
     def _bad(self, name: str, expected: str) -> ConfigError:

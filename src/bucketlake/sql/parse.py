@@ -6,11 +6,13 @@ in the catalog, or named as bucketlake.`/path`; so what is in the catalog is nee
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from bucketlake.sql.call import ManagerCall, is_manager_call, parse_call
-from bucketlake.sql.create import CreateTable, is_create, parse_create
+from bucketlake.sql.create import CreateTable, is_create, parse_create, read_properties
+from bucketlake.sql.procedures import ProcedureCall, is_procedure_call, parse_procedure_call
 from bucketlake.sql.tokens import Cursor
 
 SCHEME = "bucketlake"
@@ -37,6 +39,8 @@ class Insert:
     overwrite: bool = False
     merge_schema: bool | None = None
     """Whether the query may add columns; None: if the table says so."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """What OPTIONS (...) says, as a clause or, as Flink has it, as a hint."""
     partition: Mapping[str, str | None] = field(default_factory=dict)
     """Partition columns with their values; None for one that the query gives."""
 
@@ -77,8 +81,19 @@ class PassThrough:
     """The table that it changes, which is not one of ours."""
 
 
-Statement = CreateTable | Insert | Delete | DropTable | ShowTables | Select | ManagerCall | PassThrough
+Statement = (
+    CreateTable
+    | Insert
+    | Delete
+    | DropTable
+    | ShowTables
+    | Select
+    | ManagerCall
+    | ProcedureCall
+    | PassThrough
+)
 
+_HINT = re.compile(r"/\*\+\s*(OPTIONS\s*\(.*?\))\s*\*/", re.IGNORECASE | re.DOTALL)
 _QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES"})
 
 
@@ -96,6 +111,8 @@ def parse(text: str, tables: Collection[str]) -> Statement:
         return parse_create(cursor)
     if first == "CALL" and is_manager_call(cursor):
         return parse_call(cursor)
+    if first == "CALL" and is_procedure_call(cursor):
+        return parse_procedure_call(cursor)
     if first == "SHOW" and cursor.may_take("SHOW", "TABLES"):
         return PassThrough(text) if cursor.token.kind not in ("", "sign") else _show_tables(cursor)
     if first == "INSERT":
@@ -145,6 +162,8 @@ def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
     table = _take_table(cursor, tables)
     if isinstance(table, str):
         return PassThrough(cursor.text, table)
+    after_name = cursor.ahead(-1).end
+    options = _take_options(cursor) if cursor.is_words("OPTIONS") else {}
     partition = _take_partition(cursor) if cursor.may_take("PARTITION") else {}
     columns: tuple[str, ...] = ()
     # A parenthesis opens a list of columns, or a query in parentheses.
@@ -153,8 +172,12 @@ def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
     by_name = cursor.may_take("BY", "NAME")
     if cursor.token.word not in (*_QUERIES, "TABLE") and not cursor.is_sign("("):
         cursor.fail("VALUES, SELECT or another query")
+    hint = _HINT.search(cursor.text, after_name, cursor.token.start)
+    if hint is not None:
+        options = {**options, **_take_options(Cursor(hint[1]))}
     return Insert(
         table=table,
+        options=options,
         query=cursor.text[cursor.token.start :],
         columns=columns,
         by_name=by_name,
@@ -162,6 +185,11 @@ def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
         merge_schema=merge_schema,
         partition=partition,
     )
+
+
+def _take_options(cursor: Cursor) -> dict[str, str]:
+    cursor.take("OPTIONS")
+    return {pair.name: pair.value for pair in read_properties(cursor)}
 
 
 def _take_partition(cursor: Cursor) -> dict[str, str | None]:

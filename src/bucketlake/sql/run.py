@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from inspect import signature
 from os import PathLike, fspath
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -14,12 +16,16 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from bucketlake import given
 from bucketlake import spark as on_spark
+from bucketlake.arguments import MaintenanceArguments, RulesArguments, maintenance_in_words
+from bucketlake.config import MaintenanceMode
 from bucketlake.errors import ConfigError, NotATableError
+from bucketlake.index.hints import refuse_hints
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import META_COLUMNS
 from bucketlake.sql.call import ManagerAction, ManagerCall
 from bucketlake.sql.catalog import Catalog, table_name
 from bucketlake.sql.create import CreateTable
+from bucketlake.sql.frames import frame_of
 from bucketlake.sql.parse import (
     Delete,
     DropTable,
@@ -30,6 +36,7 @@ from bucketlake.sql.parse import (
     TableName,
     parse,
 )
+from bucketlake.sql.procedures import ProcedureCall
 from bucketlake.sql.sources import Sources, check_delete, columns_for, filters_for, find_sources
 from bucketlake.state import files_of, load_state
 from bucketlake.table import Table, create_table
@@ -56,23 +63,34 @@ def run(
     statement = parse(text, tables)
     match statement:
         case Select(query):
-            return _frame(spark, catalog, find_sources(query, tables))
-        case Insert():
-            return _insert(spark, catalog, statement, find_sources(statement.query, tables))
+            sources = find_sources(query, tables)
+            named = [wanted.table for wanted in sources.tables]
+            return _remembered(spark, catalog, named, _frame(spark, catalog, sources))
+        case Insert(table=table):
+            done = _insert(spark, catalog, statement, find_sources(statement.query, tables))
+            return _remembered(spark, catalog, [table], done)
         case Delete(table, query):
             check_delete(query)
-            return _delete(_open(catalog, table), _frame(spark, catalog, find_sources(query, tables)))
+            doomed = _frame(spark, catalog, find_sources(query, tables))
+            return _remembered(spark, catalog, [table], _delete(_open(catalog, table), doomed))
         case CreateTable():
-            return _create(spark, catalog, statement)
+            made = _create(spark, catalog, statement)
+            return _remembered(spark, catalog, [TableName(table_name(statement.name))], made)
         case DropTable(name):
             catalog.path_of(name)
             catalog.remove(name)
-            return None
+            return _remembered(spark, catalog, [], None)
         case ShowTables():
             rows = [(name, catalog.path_of(name)) for name in catalog.names()]
             return spark.createDataFrame(rows, "tableName STRING, path STRING")
-        case ManagerCall():
-            return _manage(spark, catalog, statement)
+        case ManagerCall() | ProcedureCall():
+            table = _named(spark, catalog, statement.table)
+            opened = _open(catalog, table)
+            if isinstance(statement, ManagerCall):
+                result, name = _manage(spark, opened, statement), f"buckets.{statement.action}"
+            else:
+                result, name = _call(spark, opened, statement), statement.name
+            return _remembered(spark, catalog, [table], frame_of(spark, result, of=name))
         case PassThrough():
             if statement.table is not None and not spark.catalog.tableExists(statement.table):
                 raise catalog.unknown(statement.table.replace("`", ""))
@@ -122,6 +140,8 @@ def _delete(table: Table, doomed: DataFrame) -> CommitSummary:
 
 def _insert(spark: SparkSession, catalog: Catalog, insert: Insert, sources: Sources) -> CommitSummary:
     table = _open(catalog, insert.table)
+    if insert.options:
+        refuse_hints(insert.options, load_state(table.store))
     rows = _fitted(_frame(spark, catalog, sources), insert, table, spark)
     if not insert.overwrite:
         return table.upsert(rows, merge_schema=insert.merge_schema)
@@ -262,52 +282,90 @@ def _made(
 ) -> Table:
     if wanted.columns is None:
         return Table.open(path, storage_options=options)
-    more: dict[str, Any] = {}
-    if wanted.buckets is not None:
-        more["buckets"] = wanted.buckets
-    if wanted.partition_rules is not None:
-        more["partition_rules"] = wanted.partition_rules
-        if wanted.rule_type is not None:
-            more["rule_type"] = wanted.rule_type
-    if wanted.maintenance is not None:
-        more["maintenance"] = wanted.maintenance
     return create_table(
-        spark,
         path,
         wanted.columns,
         name=name,
         key=wanted.key,
         partition=wanted.partition,
         ordering=wanted.ordering,
-        hash_fields=wanted.hash_fields,
-        engine=wanted.engine,
+        index=wanted.index,
         table_type=wanted.table_type,
         hive_style=wanted.hive_style,
         url_encode=wanted.url_encode,
         merge_schema=wanted.merge_schema,
         allow_missing_columns=wanted.allow_missing_columns,
+        non_blocking=wanted.non_blocking,
+        allow_null_elements=wanted.allow_null_elements,
+        maintenance=wanted.maintenance or MaintenanceMode.INLINE,
+        spark=spark,
         storage_options=options,
-        **more,
     )
 
 
-def _manage(spark: SparkSession, catalog: Catalog, call: ManagerCall) -> Any:
-    is_path = "/" in call.table
-    table = _open(catalog, TableName(call.table if is_path else table_name(call.table), is_path))
+_TABLES = "bucketlake.sql.tables"
+"""Where a session keeps which tables its last statement named: as JSON, their paths."""
+
+
+def _remembered(spark: SparkSession, catalog: Catalog, tables: Iterable[TableName], result: Any) -> Any:
+    """Let the session know which tables its last statement named, for a CALL that names none; return the result."""
+    paths = [table.text if table.is_path else catalog.path_of(table.text) for table in tables]
+    if paths or result is None:
+        spark.conf.set(_TABLES, json.dumps(list(dict.fromkeys(paths))))
+    return result
+
+
+def _named(spark: SparkSession, catalog: Catalog, name: str | None) -> TableName:
+    """Return the table that a call names, or else the one of the session's last statement."""
+    if name is not None:
+        is_path = "/" in name
+        return TableName(name if is_path else table_name(name), is_path)
+    last = json.loads(spark.conf.get(_TABLES, None) or "[]")
+    if len(last) != 1:
+        found = f"named {', '.join(last)}" if last else "named no table"
+        known = ", ".join(catalog.names()) or "none"
+        raise ConfigError(
+            f"the call names no table, and the session's last statement {found}; expected one. Say which: "
+            f"table => 'name', or its path. The catalog has {known}."
+        )
+    return TableName(last[0], is_path=True)
+
+
+def _call(spark: SparkSession, table: Table, call: ProcedureCall) -> Any:
+    """Call the method that a procedure is."""
+    arguments = dict(call.arguments)
+    if call.name == "adopt":
+        return table.run(table.plan_adopt(**arguments))
+    if call.name in ("maintain", "plan_maintenance"):
+        arguments = {"maintenance": maintenance_in_words(cast("MaintenanceArguments", arguments))}
+    owner, _, method = call.name.rpartition(".")
+    run = getattr(table.buckets if owner else table, method)
+    takes = signature(run).parameters
+    missing = [
+        name for name, one in takes.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+    ]
+    absent = [name for name in missing if name not in arguments]
+    if absent:
+        raise ConfigError(
+            f"CALL {call.name} needs {', '.join(missing)}; {absent[0]} is not given. Add {absent[0]} => ..."
+        )
+    return run(**arguments, **({"spark": spark} if "spark" in takes else {}))
+
+
+def _manage(spark: SparkSession, table: Table, call: ManagerCall) -> Any:
     buckets = table.buckets
     match call.action:
         case ManagerAction.OVERWRITE | ManagerAction.ADD:
             assert call.rules is not None
-            change = buckets.overwrite if call.action is ManagerAction.OVERWRITE else buckets.add
-            return change(
-                call.rules,
-                spark=spark,
-                bucket_number=call.bucket_number,
-                rule_type=call.rule,
-                dry_run=call.dry_run,
-            )
+            plans = call.action is ManagerAction.OVERWRITE
+            how: RulesArguments = {"bucket_number": call.bucket_number, "rule_type": call.rule}
+            if call.dry_run:
+                return (buckets.plan_overwrite if plans else buckets.plan_add)(call.rules, **how)
+            return (buckets.overwrite if plans else buckets.add)(call.rules, spark=spark, **how)
         case ManagerAction.ROLLBACK:
             assert call.instant is not None
-            return buckets.rollback(call.instant, dry_run=call.dry_run, with_newer=call.with_newer)
+            if call.dry_run:
+                return buckets.plan_rollback(call.instant, with_newer=call.with_newer)
+            return buckets.rollback(call.instant, with_newer=call.with_newer)
         case ManagerAction.SHOW_CONFIG:
             return buckets.show_config()

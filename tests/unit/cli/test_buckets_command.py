@@ -19,23 +19,23 @@ def test_rules_are_shown_changed_and_taken_back(run: Any, tmp_path: Path) -> Non
     path = tmp_path / "orders"
     table = written_table(path)
     before = rows_of(table)
-    assert "no bucket rules" in run("buckets", "show", path)[1]
+    assert "no bucket rules" in run("buckets", "show-config", path)[1]
     code, out, _ = run("buckets", "overwrite", path, "p0,5")
     assert code == 0
     assert "p0: 2 -> 5 buckets" in out
     assert "give --yes" in out
-    assert json.loads(run("buckets", "show", path, "--json")[1])["versions"] == []
+    assert json.loads(run("buckets", "show-config", path, "--json")[1])["versions"] == []
     planned = json.loads(run("buckets", "overwrite", path, "p0,5", "--json")[1])
     assert [(p["partition"], p["before"], p["after"]) for p in planned["partitions"]] == [("p0", 2, 5)]
     done = json.loads(run("buckets", "overwrite", path, "p0,5", "--yes", "--json")[1])
     assert done["partitions"] == ["p0"]
     added = json.loads(run("buckets", "add", path, "p1,3", "--yes", "--json")[1])
-    shown = json.loads(run("buckets", "show", path, "--json")[1])["versions"]
+    shown = json.loads(run("buckets", "show-config", path, "--json")[1])["versions"]
     assert [(v["rules"], v["default"]) for v in shown] == [("p0,5", 2), ("p1,3;p0,5", 2)]
     assert rows_of(table) == before
     assert "give --yes" in run("buckets", "rollback", path, added["done"])[1]
     run("buckets", "rollback", path, added["done"], "--yes")
-    assert len(json.loads(run("buckets", "show", path, "--json")[1])["versions"]) == 1
+    assert len(json.loads(run("buckets", "show-config", path, "--json")[1])["versions"]) == 1
     assert rows_of(table) == before
 
 
@@ -51,10 +51,10 @@ def test_several_rescales_are_shown_and_taken_back_at_once(run: Any, tmp_path: P
     assert code == 2 and "--with-newer" in " ".join(err.split())
     out = run("buckets", "rollback", path, done[0], "--with-newer")[1]
     assert all(f"replacecommit of {instant}" in out for instant in done) and "give --yes" in out
-    assert len(json.loads(run("buckets", "show", path, "--json")[1])["versions"]) == 2, "a dry run"
+    assert len(json.loads(run("buckets", "show-config", path, "--json")[1])["versions"]) == 2, "a dry run"
     facts = json.loads(run("buckets", "rollback", path, done[0], "--with-newer", "--yes", "--json")[1])
     assert (facts["done"], facts["instants"]) == (True, done[::-1])
-    assert json.loads(run("buckets", "show", path, "--json")[1])["versions"] == []
+    assert json.loads(run("buckets", "show-config", path, "--json")[1])["versions"] == []
     assert rows_of(table) == before
 
 
@@ -108,7 +108,7 @@ def test_a_rescale_that_was_cut_off_is_resumed_or_aborted(run: Any, tmp_path: Pa
     done = json.loads(run("buckets", "resume", path, "--json")[1])
     assert done["partitions"] == ["p0", "p1"]
     assert rows_of(table) == before
-    planned = json.loads(run("buckets", "overwrite", path, "p0,5", "--budget", "64", "--json")[1])
+    planned = json.loads(run("buckets", "overwrite", path, "p0,5", "--budget-bytes", "64", "--json")[1])
     assert planned["base_rows"] == len(before)
     assert sum(partition["base_rows"] for partition in planned["partitions"]) == len(before)
     assert all(partition["reason"] for partition in planned["partitions"])

@@ -31,9 +31,7 @@ def test_cluster_says_what_it_would_do_and_does_it_when_told(run: Any, tmp_path:
     assert "nothing to cluster" in run("cluster", path, "--by", "name", "--yes")[1]
     assert rows_of(table) == before
     table.upsert(orders([0], "later", 99))
-    assert (
-        json.loads(run("cluster", path, "--by", "name", "--older-than", 1, "--json")[1])["file_groups"] == 0
-    )
+    assert json.loads(run("cluster", path, "--by", "name", "--hours", 1, "--json")[1])["file_groups"] == 0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    made = create_table(None, tmp_path, SCHEMA, key="id", buckets=2, name="past")
+    made = create_table(tmp_path, SCHEMA, key="id", buckets=2, name="past")
     for name in ("first", "second", "third"):
         upsert(made, name)
     return made
@@ -66,18 +66,18 @@ def test_rollback(run: Any, table: Table, tmp_path: Path) -> None:
 
 def test_savepoint_and_restore(run: Any, table: Table, tmp_path: Path) -> None:
     first = writes(table)[0]
-    made = json.loads(run("savepoint", "create", tmp_path, first, "--comment", "good", "--json")[1])
+    made = json.loads(run("savepoint", tmp_path, first, "--comment", "good", "--json")[1])
     assert made == {"instant": first, "files": 2, "comment": "good"}
-    assert "good" in run("savepoint", "list", tmp_path)[1]
+    assert "good" in run("savepoints", tmp_path)[1]
     code, out, _ = run("restore", tmp_path, first)
     assert code == 0
     assert "restore to" in out and "--yes" in out
     assert names(table) == {"third"}
     assert len(json.loads(run("restore", tmp_path, first, "--yes", "--json")[1])["instants"]) == 2
     assert names(table) == {"first"}
-    assert "--yes" in run("savepoint", "delete", tmp_path, first)[1]
-    run("savepoint", "delete", tmp_path, first, "--yes")
-    assert json.loads(run("savepoint", "list", tmp_path, "--json")[1]) == []
+    assert "--yes" in run("delete-savepoint", tmp_path, first)[1]
+    run("delete-savepoint", tmp_path, first, "--yes")
+    assert json.loads(run("savepoints", tmp_path, "--json")[1]) == []
     code, _, err = run("restore", tmp_path, first, "--yes")
     assert code == 2
     assert "no savepoint" in err

@@ -40,12 +40,12 @@ def copied(golden_table: Golden, tmp_path: Path) -> Callable[[str], Path]:
 
 def test_adopt_keeps_the_layout_with_the_table(run: Any, copied: Callable[[str], Path]) -> None:
     folder = copied("cow_composite_keys")
-    code, out, err = run("adopt", folder, "--buckets", 4, "--hash-field", "k1", "--json")
+    code, out, err = run("adopt", folder, "--index", "SimpleBuckets(4, hash_fields=('k1',))", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["index"], found["rows"]) == ("simple buckets: 4 per partition, hashed from k1", 8)
     assert load_properties(LocalStore(folder)).bucket_count == 4
-    assert "field:value" in run("adopt", folder, "--buckets", 4, "--hash-field", "k1")[1]
+    assert "field:value" in run("adopt", folder, "--index", "SimpleBuckets(4, hash_fields=('k1',))")[1]
 
 
 def test_a_wrong_count_exits_with_2_and_names_the_right_one(run: Any, golden_table: Golden) -> None:

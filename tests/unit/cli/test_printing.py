@@ -85,7 +85,7 @@ ROWS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("printing") / "[bold]table"
-    create_table(None, path, SCHEMA, key="id", partition="day", buckets=2, name="t").upsert(
+    create_table(path, SCHEMA, key="id", partition="day", buckets=2, name="t").upsert(
         pa.Table.from_pylist(ROWS, SCHEMA)
     )
     return path
@@ -123,7 +123,7 @@ def test_json_is_json_and_can_be_written_again(run: Run, table: Path, tmp_path: 
     assert (whole["many"], whole["by_name"][0]) == (["NaN", -0.0], ["\x1b", "-Infinity"])
     assert (whole["amount"], whole["raw"]) == ("0." + "0" * 18, "AP8=")
 
-    again = create_table(None, tmp_path / "again", SCHEMA, key="id", partition="day", buckets=2)
+    again = create_table(tmp_path / "again", SCHEMA, key="id", partition="day", buckets=2)
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert run("upsert", tmp_path / "again", tmp_path / "rows.jsonl")[0] == 0
     written, read = (one.to_arrow(columns=SCHEMA.names).sort_by("id") for one in (Table.open(table), again))
@@ -137,7 +137,7 @@ def test_days_that_python_has_not_are_printed(run: Run, tmp_path: Path) -> None:
     column = pa.ListArray.from_arrays([0, 2], pa.StructArray.from_arrays([far], ["at"])).cast(pa.list_(kind))
     days = pa.array([4_000_000], pa.int32()).cast(pa.date32())
     rows = pa.table([pa.array(["far"]), days, column], schema=schema)
-    create_table(None, tmp_path / "far", schema, key="id").upsert(rows)
+    create_table(tmp_path / "far", schema, key="id").upsert(rows)
     (row,) = strictly(run("read", tmp_path / "far", "--json")[1])
     assert row["day"] == "12921-08-18"
     assert [entry["at"] for entry in row["in"]] == [
@@ -152,8 +152,8 @@ def test_days_that_python_has_not_are_printed(run: Run, tmp_path: Path) -> None:
         (["describe"], ["/[bold]table", "timestamp[us, tz=UTC]"]),
         (["layout"], [DAY]),
         (["explain", "{table}", ":smile:", "--partition", DAY], [DAY, ":smile:"]),
-        (["savepoint", "create", "{table}", "--comment", "[red]\x1b[31m:smile:"], ["savepoint"]),
-        (["savepoint", "list"], [r"[red]\x1b[31m:smile:", "/[bold]table"]),
+        (["savepoint", "{table}", "--comment", "[red]\x1b[31m:smile:"], ["savepoint"]),
+        (["savepoints"], [r"[red]\x1b[31m:smile:", "/[bold]table"]),
         (["fsck"], ["/[bold]table"]),
         (["get", "{table}", "[/]", "--columns", "id,day"], ["[/]", DAY]),
         (["get", "{table}", "two\nlines\t\x9b\u202e"], [SHOWN[4]]),

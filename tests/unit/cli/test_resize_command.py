@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bucketlake import Table
+from bucketlake import ConsistentBuckets, Table
 from bucketlake.services import schedule_resize
 from bucketlake.state import load_state
 from bucketlake.timeline import Action
@@ -19,7 +19,7 @@ SMALL = ("--file-bytes", 1_000, "--split-threshold", 1, "--merge-threshold", 0.1
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    made = orders_table(tmp_path / "orders", engine="consistent_hashing")
+    made = orders_table(tmp_path / "orders", index=ConsistentBuckets(2))
     made.upsert(orders(range(40), "first", 10))
     made.upsert(orders(range(10, 60), "second", 20))
     return made
@@ -49,8 +49,8 @@ def test_resize_draws_the_rings_and_does_it_when_told(
 
 def test_a_pending_resize_is_told_and_taken_back(run: Any, tmp_path: Path, table: Table) -> None:
     path = tmp_path / "orders"
-    due = table.buckets.resize(dry_run=True, file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1)
-    instant = schedule_resize(table.store, due.plan)
+    due = table.buckets.plan_resize(file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1)
+    instant = schedule_resize(table.store, due.work)
     assert instant is not None
     table.upsert(orders([0, 1], "beside", 30))
     before = rows_of(table)
@@ -108,13 +108,13 @@ def test_a_table_is_made_with_rings_and_served_by_a_round(run: Any, tmp_path: Pa
         "ts",
         "--type",
         "mor",
-        "--engine",
-        "consistent_hashing",
+        "--index",
+        "ConsistentBuckets()",
         "--json",
     )
     assert code == 0 and "consistent hashing" in json.loads(out)["index"]
     Table.open(path).upsert(orders(range(40), "first", 10))
     assert "resize: 8 buckets became 2" in run("service", "run", path, "--resize-file-bytes", 100_000_000)[1]
     assert {part.buckets for part in Table.open(path).layout().partitions} == {1}
-    code, _, err = run("create", tmp_path / "odd", *words, "--engine", "odd")
-    assert code == 2 and "'odd'" in err
+    code, _, err = run("create", tmp_path / "odd", *words, "--index", "OddBuckets(4)")
+    assert code == 2 and "there is no index 'OddBuckets'" in err

@@ -48,7 +48,7 @@ def test_one_round_says_what_is_due_does_it_and_is_done(run: Any, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((), 2, "say what is to be done"),
+        ((), 2, "nothing to do was named; expected at least one of compact_delta_commits"),
         (("--clean-commits", 1, "--clean-hours", 2), 2, "commits, of hours, or of file versions"),
         (("--compact-delta-commits", 0), 2, "positive"),
         (("--archive", 5, 5), 2, "higher maximum"),

@@ -84,8 +84,8 @@ def test_create_makes_the_table_that_was_described(run: Run, tmp_path: Path) -> 
         "a",
         "--key",
         "b",
-        "--hash-field",
-        "a",
+        "--index",
+        "SimpleBuckets(4, hash_fields='a')",
         "--ordering",
         "ts",
         "--type",
@@ -364,7 +364,11 @@ def test_a_csv_value_that_does_not_fit_is_named_with_file_row_and_column(
         (["create", "{new}", "--key", "id", "--schema-from", "{file}/no.csv"], 2, "no.csv"),
         (["create", "{new}", "--key", "id", "--schema-from", "{file}/empty.csv"], 2, "its type is unknown"),
         (["create", "{new}", "--key", "id", "--schema", "id INT", "--type", "cor"], 2, "cor"),
-        (["create", "{new}", "--key", "id", "--schema", "id INT", "--buckets", "0"], 2, "bucket count is 0"),
+        (
+            ["create", "{new}", "--key", "id", "--schema", "id INT", "--buckets", "0"],
+            2,
+            "buckets is 0; expected 1 to",
+        ),
         (["create", "{table}", "--key", "id", "--schema", "id INT"], 2, "is a Hudi table already"),
         (["upsert", "{new}", "{file}/rows.json"], 2, "is not a Hudi table"),
         (["upsert", "{table}", "{file}/missing.csv"], 2, "missing.csv"),
@@ -416,8 +420,8 @@ def test_an_error_is_one_sentence_and_a_code(
 def test_a_table_with_rules_is_made_adopted_and_explained(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     made = run(
-        "create", path, "--schema", "id BIGINT, dt STRING", "--key", "id", "--partition", "dt", "--buckets", "2",
-        "--partition-rules", "2026-.*,5", "--json",
+        "create", path, "--schema", "id BIGINT, dt STRING", "--key", "id", "--partition", "dt",
+        "--index", "PartitionBuckets('2026-.*,5', default=2)", "--json",
     )  # fmt: skip
     assert json.loads(made[1])["index"] == "partition-level buckets: 2026-.*,5; otherwise 2, hashed from id"
     rows = tmp_path / "rows.jsonl"
@@ -432,6 +436,6 @@ def test_a_table_with_rules_is_made_adopted_and_explained(run: Any, tmp_path: Pa
     assert "2026-.*,5" in json.loads(run("adopt", path, "--json")[1])["index"]
     code, _, err = run(
         "create", tmp_path / "b", "--schema", "id BIGINT, dt STRING", "--key", "id", "--partition", "dt",
-        "--partition-rules", "2026-(,5",
+        "--index", "PartitionBuckets('2026-(,5')",
     )  # fmt: skip
     assert (code, "position 5" in err) == (2, True)

@@ -37,7 +37,7 @@ def test_a_clock_near_the_stores_will_do_and_is_not_asked_again(tmp_path: Path, 
 def test_a_writer_with_a_wrong_clock_leaves_the_table_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = create_table(None, tmp_path / "t", ROWS.schema, key="id", buckets=1)
+    table = create_table(tmp_path / "t", ROWS.schema, key="id", buckets=1)
     table.upsert(ROWS)
     before = table.timeline()
     monkeypatch.setattr(clock_skew, "_trusted", {})

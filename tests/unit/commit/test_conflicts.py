@@ -9,10 +9,11 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table, create_table
+from bucketlake import ConsistentBuckets, SimpleBuckets, Table, create_table
 from bucketlake.commit.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
 from bucketlake.index import HashingMetadata, RingIndex, SimpleIndex, ring_hash_of
+from bucketlake.index.told import IndexValue
 from bucketlake.services.compaction import compact_table
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata, WriteStat
@@ -177,19 +178,16 @@ def a_table(
     *,
     table_type: str = "COPY_ON_WRITE",
     ordering: str | tuple[()] = "ts",
-    engine: str = "simple",
-    buckets: int = 1,
+    index: IndexValue | None = None,
 ) -> Table:
     return create_table(
-        None,
         f"memory://{name}",
         SCHEMA,
         key="id",
         partition="dt",
         ordering=ordering,
-        buckets=buckets,
+        index=index or SimpleBuckets(1),
         table_type=table_type,
-        engine=engine,
     )
 
 
@@ -273,7 +271,7 @@ def test_only_the_file_groups_that_were_in_the_way_are_written_again() -> None:
 @pytest.mark.parametrize("seeded", [True, False])
 def test_only_the_buckets_of_a_ring_that_were_in_the_way_are_written_again(seeded: bool) -> None:
     """Their file ids begin with no number; the ring knows them."""
-    table = a_table(f"partly-on-a-ring-{seeded}", engine="consistent_hashing", buckets=2)
+    table = a_table(f"partly-on-a-ring-{seeded}", index=ConsistentBuckets(2))
     keys = [f"k{n}" for n in range(8)]
     if seeded:
         table.upsert(rows_of(*((key, day, 1, 0) for key in keys for day in "xy")))
@@ -295,7 +293,7 @@ def test_only_the_buckets_of_a_ring_that_were_in_the_way_are_written_again(seede
 
 def test_a_resize_that_came_in_between_has_the_whole_write_run_again() -> None:
     """What takes the place of a stale bucket is not written by half."""
-    table = a_table("resized-meanwhile", engine="consistent_hashing", buckets=2)
+    table = a_table("resized-meanwhile", index=ConsistentBuckets(2))
     rows_before = [(f"k{n}", "x", 1, 0) for n in range(40)]
     table.upsert(rows_of(*rows_before))
     begun: list[WriteState] = []
@@ -423,9 +421,7 @@ def test_a_column_that_was_added_meanwhile_is_filled_in_by_a_writer_that_began_w
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_many_writers_lose_nothing(kind: str, table_type: str, tmp_path: Path) -> None:
     path = f"memory://many-{table_type}" if kind == "memory" else str(tmp_path / "t")
-    create_table(
-        None, path, SCHEMA, key="id", partition="dt", ordering="ts", buckets=2, table_type=table_type
-    )
+    create_table(path, SCHEMA, key="id", partition="dt", ordering="ts", buckets=2, table_type=table_type)
 
     def work(writer: int) -> None:
         for batch in range(5):
@@ -459,7 +455,6 @@ def test_two_appends_that_open_a_bucket_at_once_leave_it_one_file_group() -> Non
 
 def a_non_blocking_table(name: str) -> Table:
     return create_table(
-        None,
         f"memory://{name}",
         SCHEMA,
         key="id",
@@ -510,7 +505,6 @@ def test_what_a_non_blocking_table_cannot_be_or_do_is_refused() -> None:
     for kind, ordering in (("COPY_ON_WRITE", "ts"), ("MERGE_ON_READ", ())):
         with pytest.raises(ConfigError, match="must be merge-on-read and have ordering columns"):
             create_table(
-                None,
                 f"memory://none-{kind}",
                 SCHEMA,
                 key="id",

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from bucketlake import create_table
+from bucketlake import PartitionBuckets, create_table
 from bucketlake.commit.transaction import abort, begin
 from bucketlake.errors import CorruptTableError, LayoutMismatchError
 from bucketlake.index import INITIAL_INSTANT, Rules, VersionedRules, parse_rules
@@ -37,7 +37,7 @@ T1, T2, T3 = "20260101000000001", "20260101000000002", "20260101000000003"
 
 def made(name: str) -> Table:
     return create_table(
-        None, f"memory://recorded-{name}", SCHEMA, key="id", partition="dt", buckets=2, partition_rules="p0,3"
+        f"memory://recorded-{name}", SCHEMA, key="id", partition="dt", index=PartitionBuckets("p0,3", 2)
     )
 
 
@@ -146,7 +146,7 @@ def test_cut_off_anywhere_the_next_write_finds_counts_that_fit(took_effect: bool
 
 def test_the_newest_ten_are_kept_and_the_one_that_counts() -> None:
     table = create_table(
-        None, "memory://recorded-ten", SCHEMA, key="id", partition="dt", buckets=1, partition_rules="p,1"
+        "memory://recorded-ten", SCHEMA, key="id", partition="dt", index=PartitionBuckets("p,1", 1)
     )
     kept = []
     for n in range(RECORDS_KEPT + 3):

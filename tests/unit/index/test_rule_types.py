@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from bucketlake import create_table, register_rule_type
+from bucketlake import PartitionBuckets, create_table, register_rule_type
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.index import BUCKETS_MAX, declare_rules, read_rules, rule_types
 from bucketlake.storage import LocalStore
@@ -83,7 +83,7 @@ def test_a_table_with_rules_of_ones_own_is_written_and_read_where_the_type_is_kn
     register_rule_type("length", ByLength)
     path = f"{tmp_path}/orders"
     table = create_table(
-        None, path, SCHEMA, key="id", partition="dt", ordering="ts", partition_rules="1", rule_type="length"
+        path, SCHEMA, key="id", partition="dt", ordering="ts", index=PartitionBuckets("1", rule_type="length")
     )
     table.upsert(orders(range(30), "first", 1))
     table.upsert(orders(range(10, 40), "second", 2))

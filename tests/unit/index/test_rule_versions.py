@@ -52,7 +52,7 @@ def test_archiving_keeps_three_versions_and_reads_of_the_past() -> None:
     table.upsert(orders(range(20), "first", 1))
     moments = []
     for count in (3, 4, 5, 6, 7):
-        done = table.buckets.overwrite(f"p0,{count}", dry_run=False)
+        done = table.buckets.overwrite(f"p0,{count}")
         moments.append((done.instant, count))
         table.upsert(orders(range(20), f"after {count}", count))
     stray = hashing_config_path("29990101000000000")
@@ -77,8 +77,8 @@ def test_the_version_of_the_last_rescale_that_was_completed_counts(after: str, i
     """Whether it is on the active timeline or archived, and whatever came after it and did not complete."""
     table = orders_table(f"memory://loading-{after[:4]}-{is_archived}")
     table.upsert(orders(range(20), "first", 1))
-    table.buckets.overwrite("p0,3", dry_run=False)
-    last = table.buckets.overwrite("p0,4", dry_run=False).instant
+    table.buckets.overwrite("p0,3")
+    last = table.buckets.overwrite("p0,4").instant
     if is_archived:
         for number in range(4):
             table.upsert(orders(range(20), "more", 2 + number))

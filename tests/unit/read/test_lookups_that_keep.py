@@ -26,7 +26,6 @@ def test_a_lookup_finds_what_was_written_since_the_last_one(
 ) -> None:
     keys = [f"k{n}" for n in range(40)]
     made = create_table(
-        None,
         tmp_path / "t",
         rows(keys, 0).schema,
         key="id",
@@ -49,7 +48,7 @@ def test_a_wrong_bucket_count_is_found_in_files_that_are_known(tmp_path: Path) -
     """The keys that prove a count are shown again, although nobody reads them again."""
     keys = [f"k{n}" for n in range(400)]
     path = tmp_path / "t"
-    create_table(None, path, rows(keys, 0).schema, key="id", buckets=4).upsert(rows(keys, 0))
+    create_table(path, rows(keys, 0).schema, key="id", buckets=4).upsert(rows(keys, 0))
     properties = path / ".hoodie" / "hoodie.properties"
     lines = properties.read_text().splitlines()
     # As Hudi leaves a table: without a count, so that callers have to tell it.

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table
+from bucketlake import PartitionBuckets, SimpleBuckets, Table
 from bucketlake.layout import FileSlice
 from bucketlake.read import pack_slices
 
@@ -90,7 +90,7 @@ def texts(rows: pa.Table) -> list[str]:
         ("mor_v8", {"buckets": 4}),
         pytest.param(
             "cow_partition_bucket_df",
-            {"buckets": 2, "partition_rules": "p1,3"},
+            {"index": PartitionBuckets("p1,3", 2)},
             marks=pytest.mark.shows("P10"),
         ),
         pytest.param("mor_partition_bucket", {}, marks=pytest.mark.shows("P4", "P10")),
@@ -119,7 +119,7 @@ def test_each_key_is_found_and_only_where_it_can_be(
 
 
 def test_keys_of_several_columns_are_found(golden_table: Golden) -> None:
-    table = Table.open(golden_table("cow_composite_keys"), buckets=4, hash_fields=["k1"])
+    table = Table.open(golden_table("cow_composite_keys"), index=SimpleBuckets(4, ("k1",)))
     for row in table.to_arrow().to_pylist():
         found = table.get({"k1": row["k1"], "k2": row["k2"]})
         assert found.to_pylist() == [row]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketlake import Table, create_table
+from bucketlake import PartitionBuckets, Table, create_table
 from bucketlake.errors import CommitConflictError, CorruptTableError
 from bucketlake.index import SimpleIndex, declare_rules
 from bucketlake.layout import FileSlice
@@ -38,15 +38,13 @@ def rows_of(ids: Sequence[int], ts: int = 1, days: int = 3) -> pa.Table:
 
 def a_table(path: object, table_type: str = "COPY_ON_WRITE", *, buckets: int = 2) -> Table:
     table = create_table(
-        None,
         str(path),
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=buckets,
+        index=PartitionBuckets("none,1", default=buckets),
         table_type=table_type,
-        partition_rules="none,1",
     )
     table.upsert(rows_of(range(60)))
     table.upsert(rows_of(range(0, 60, 2), ts=2))

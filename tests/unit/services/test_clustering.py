@@ -188,7 +188,7 @@ def test_columns_that_rows_cannot_be_sorted_by_are_refused_before_anything_is_do
     by: tuple[str, ...],
 ) -> None:
     schema = pa.schema([("id", pa.int64()), ("ts", pa.int64()), ("tags", pa.list_(pa.string()))])
-    table = create_table(None, memory(), schema, key="id", ordering="ts", buckets=1)
+    table = create_table(memory(), schema, key="id", ordering="ts", buckets=1)
     table.upsert(pa.Table.from_pylist([{"id": 1, "ts": 1, "tags": ["a"]}], schema))
     before = [file.path for file in table.store.list("", recursive=True).files]
     with pytest.raises(ConfigError):

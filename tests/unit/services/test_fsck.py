@@ -31,7 +31,7 @@ def rows(keys: range, name: str) -> pa.Table:
 
 def new_table(path: Path, table_type: str = "COPY_ON_WRITE") -> Table:
     table = create_table(
-        None, path, SCHEMA, key="id", partition="dt", buckets=2, table_type=table_type, name="checked"
+        path, SCHEMA, key="id", partition="dt", buckets=2, table_type=table_type, name="checked"
     )
     for name in ("old", "new"):
         run_write(ArrowRows(rows(range(12), name)), table.store, Operation.UPSERT)

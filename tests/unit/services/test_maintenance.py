@@ -123,7 +123,7 @@ def test_a_service_that_another_process_runs_is_left_to_it() -> None:
     table = written_table(memory(), table_type="COPY_ON_WRITE")
     state = load_state(table.store)
     instant = clock().next_instant()
-    plan = table.clean(retain_versions=1, dry_run=True).plan
+    plan = table.plan_clean(retain_versions=1).work
     body = encode_cleaner_plan(plan.body(), root=table.store.uri)
     write_requested(table.store, state.properties, instant=instant, action=Action.CLEAN, body=body)
     start_heartbeat(table.store, instant)
@@ -236,24 +236,24 @@ def test_a_broken_table_is_hopeless() -> None:
 def test_methods_of_a_table_say_what_they_would_do_and_do_it() -> None:
     table = written_table(memory())
     before = rows_of(table)
-    due = table.compact(dry_run=True)
-    assert (due.pending, len(due.plan.slices), due.is_empty) == ((), 4, False)
-    assert table.compact(delta_commits=9, dry_run=True).is_empty
+    due = table.plan_compaction()
+    assert (due.pending, len(due.work.slices), due.is_empty) == ((), 4, False)
+    assert table.plan_compaction(delta_commits=9).is_empty
     assert load_state(table.store).timeline.pending() == ()
     assert table.compact().runs[0].file_groups == 4
     assert str(table.compact()) == "nothing to do"
 
-    planned = table.clean(retain_versions=1, dry_run=True)
+    planned = table.plan_clean(retain_versions=1)
     assert "delete " in str(planned)
-    assert str(planned) == str(table.clean(retain_versions=1, dry_run=True))
+    assert str(planned) == str(table.plan_clean(retain_versions=1))
     cleaned = table.clean(retain_versions=1)
-    assert cleaned.runs[0].files == len(planned.plan.files) > 0
+    assert cleaned.runs[0].files == len(planned.work.files) > 0
     assert "files deleted" in str(cleaned)
 
-    archived = table.archive(keep_min=1, keep_max=2, dry_run=True)
+    archived = table.plan_archive(keep_min=1, keep_max=2).work
     assert archived.instants
     assert table.archive(keep_min=1, keep_max=2).instants == archived.instants
-    assert not table.archive(keep_min=1, keep_max=2, dry_run=True).instants
+    assert table.plan_archive(keep_min=1, keep_max=2).is_empty
     assert rows_of(table) == before
     assert table.fsck().is_sound
 
@@ -265,28 +265,28 @@ def test_a_table_goes_back_by_rollback_and_by_savepoint() -> None:
     assert [one.instant for one in table.savepoints()] == [made.instant]
     newest = table.upsert(orders(range(3), "bad", 99)).instant
     assert newest is not None
-    order = table.rollback(newest, dry_run=True)
+    order = table.plan_rollback(newest).work
     assert order.files
     assert rows_of(table) != before
     assert table.rollback(newest) == order
     assert rows_of(table) == before
     table.upsert(orders(range(3), "bad", 99))
-    back = table.restore(made.instant, dry_run=True)
+    back = table.plan_restore(made.instant).work
     assert len(back.instants) == 1
     assert rows_of(table) != before
     assert table.restore(made.instant) == back
     assert rows_of(table) == before
-    assert table.delete_savepoint(made.instant, dry_run=True).metadata.comment == "good"
+    assert table.plan_delete_savepoint(made.instant).savepoint.metadata.comment == "good"
     assert len(table.savepoints()) == 1
     assert table.delete_savepoint(made.instant).file_count == made.file_count
     assert table.savepoints() == ()
     with pytest.raises(InstantError, match="no savepoint"):
-        table.delete_savepoint(made.instant, dry_run=True)
+        table.plan_delete_savepoint(made.instant)
 
 
 def test_what_is_due_prints_with_what_is_pending() -> None:
     table = written_table(memory())
-    plan = table.compact(dry_run=True).plan
+    plan = table.plan_compaction().work
     due = Due("compaction", ("20260101000000000",), plan)
     assert str(due).splitlines()[0] == "finish the pending compaction 20260101000000000"
     assert str(due).endswith(str(plan))

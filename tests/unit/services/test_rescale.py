@@ -11,7 +11,7 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table, create_table
+from bucketlake import ConsistentBuckets, PartitionBuckets, SimpleBuckets, Table, create_table
 from bucketlake.commit.recovery import recover
 from bucketlake.errors import (
     CommitConflictError,
@@ -42,15 +42,13 @@ def rows_of(count: int, ts: int = 1, days: int = 3) -> pa.Table:
 
 def a_table(path: object, table_type: str = "COPY_ON_WRITE", *, rules: str | None = "d1,3") -> Table:
     table = create_table(
-        None,
         str(path),
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=2,
+        index=PartitionBuckets(rules, default=2) if rules else SimpleBuckets(2),
         table_type=table_type,
-        **({"partition_rules": rules} if rules else {}),
     )
     table.upsert(rows_of(60))
     table.upsert(rows_of(30, ts=2))
@@ -76,7 +74,7 @@ def counts(table: Table) -> dict[str, int]:
 def test_only_partitions_with_another_count_are_written_anew(table_type: str, rules: str | None) -> None:
     table = a_table(f"memory://rescale-{table_type}-{rules is None}", table_type, rules=rules)
     before = contents(table)
-    planned = table.buckets.overwrite("d0,5;d1,3")
+    planned = table.buckets.plan_overwrite("d0,5;d1,3").work
     assert [(c.partition, c.before, c.after) for c in planned.changes] == [
         ("d0", 2, 5),
         *([] if rules else [("d1", 2, 3)]),
@@ -89,7 +87,7 @@ def test_only_partitions_with_another_count_are_written_anew(table_type: str, ru
     assert ("logs change" in str(planned)) == (table_type == "MERGE_ON_READ")
     assert contents(table) == before
     assert len(table.timeline()) == 2, "a dry run does nothing"
-    done = table.buckets.overwrite("d0,5;d1,3", dry_run=False)
+    done = table.buckets.overwrite("d0,5;d1,3")
     assert done.partitions == tuple(c.partition for c in planned.changes)
     table = Table.open(table.store.uri)
     assert contents(table) == before
@@ -105,8 +103,8 @@ def test_only_partitions_with_another_count_are_written_anew(table_type: str, ru
 @pytest.mark.shows("P5")
 def test_rules_are_added_before_those_there_are_and_all_versions_are_shown() -> None:
     table = a_table("memory://rescale-add")
-    table.buckets.add("^d2$,4", dry_run=False)
-    table.buckets.add("d,1", bucket_number=7, dry_run=False)
+    table.buckets.add("^d2$,4")
+    table.buckets.add("d,1", bucket_number=7)
     shown = [(version.expressions, version.default_count) for version in table.buckets.show_config()]
     assert shown == [("d1,3", 2), ("^d2$,4;d1,3", 2), ("d,1;^d2$,4;d1,3", 7)]
     assert counts(table) == {"d0": 1, "d1": 1, "d2": 1}
@@ -119,15 +117,15 @@ def test_rules_are_added_before_those_there_are_and_all_versions_are_shown() -> 
 def test_a_rescale_is_taken_back_data_and_rules_together(table_type: str, rules: str | None) -> None:
     table = a_table(f"memory://rescale-back-{table_type}-{rules is None}", table_type, rules=rules)
     before, before_counts = contents(table), counts(table)
-    first = table.buckets.overwrite("d,4", dry_run=False)
-    second = table.buckets.overwrite("d,6", dry_run=False)
+    first = table.buckets.overwrite("d,4")
+    second = table.buckets.overwrite("d,6")
     with pytest.raises(InstantError, match="came after it"):
         table.buckets.rollback(first.instant)
+    table.buckets.plan_rollback(second.instant)
+    assert counts(table) == {"d0": 6, "d1": 6, "d2": 6}, "a plan"
     table.buckets.rollback(second.instant)
-    assert counts(table) == {"d0": 6, "d1": 6, "d2": 6}, "a dry run"
-    table.buckets.rollback(second.instant, dry_run=False)
     assert counts(table) == {"d0": 4, "d1": 4, "d2": 4}
-    table.buckets.rollback(first.instant, dry_run=False)
+    table.buckets.rollback(first.instant)
     table = Table.open(table.store.uri)
     assert (contents(table), counts(table)) == (before, before_counts)
     table.upsert(rows_of(60, ts=5))
@@ -140,14 +138,14 @@ def test_a_rescale_is_taken_back_data_and_rules_together(table_type: str, rules:
 def test_several_rescales_are_taken_back_at_once() -> None:
     table = a_table("memory://rescale-several", rules=None)
     before = contents(table)
-    done = [table.buckets.overwrite(f"d,{count}", dry_run=False) for count in (3, 4, 5)]
+    done = [table.buckets.overwrite(f"d,{count}") for count in (3, 4, 5)]
     first, files = done[0], table.store.list("", recursive=True).files
-    planned = table.buckets.rollback(first.instant, with_newer=True)
+    planned = table.buckets.plan_rollback(first.instant, with_newer=True).work
     assert planned.instants == tuple(one.instant for one in reversed(done))
     assert all(f"replacecommit of {one.instant}" in str(planned) for one in done)
     assert planned.files and all(f"delete {path}" in str(planned) for path in planned.files)
     assert table.store.list("", recursive=True).files == files, "a dry run"
-    assert table.buckets.rollback(first.instant, dry_run=False, with_newer=True) == planned
+    assert table.buckets.rollback(first.instant, with_newer=True) == planned
     left = {file.path for file in table.store.list("", recursive=True).files}
     assert left.isdisjoint(planned.files)
     table = Table.open(table.store.uri)
@@ -160,7 +158,7 @@ def test_several_rescales_are_taken_back_at_once() -> None:
 def rescaled() -> tuple[Table, list[str]]:
     """A table that was rescaled three times, and the instants of that; to be copied."""
     table = a_table("memory://rescaled")
-    return table, [table.buckets.overwrite(f"d,{count}", dry_run=False).instant for count in (3, 4, 5)]
+    return table, [table.buckets.overwrite(f"d,{count}").instant for count in (3, 4, 5)]
 
 
 def copy_of(table: Table, name: str) -> Table:
@@ -177,16 +175,16 @@ def test_a_write_between_several_rescales_refuses_them_as_a_whole(after: int) ->
     table = a_table(f"memory://rescale-between-{after}")
     instants = []
     for number in range(3):
-        instants.append(table.buckets.overwrite(f"d,{3 + number}", dry_run=False).instant)
+        instants.append(table.buckets.overwrite(f"d,{3 + number}").instant)
         if number + 1 == after:
             between = table.upsert(rows_of(9, ts=7)).instant
     before = table.store.list("", recursive=True).files
-    for dry_run in (True, False):
+    for act in (table.buckets.plan_rollback, table.buckets.rollback):
         with pytest.raises(InstantError, match=f"cannot be rolled back.*{between}"):
-            table.buckets.rollback(instants[0], dry_run=dry_run, with_newer=True)
+            act(instants[0], with_newer=True)
     assert table.store.list("", recursive=True).files == before
     if after < 3:
-        table.buckets.rollback(instants[after], dry_run=False, with_newer=True)
+        table.buckets.rollback(instants[after], with_newer=True)
         assert counts(table) == dict.fromkeys(["d0", "d1", "d2"], 2 + after)
     check_invariants(table)
 
@@ -197,7 +195,7 @@ def test_a_savepoint_keeps_several_rescales_as_a_whole(rescaled: tuple[Table, li
     table.savepoint(instants[1])
     before = table.store.list("", recursive=True).files
     with pytest.raises(InstantError, match=r"3 rescales .*nothing was changed.*savepoint"):
-        table.buckets.rollback(instants[0], dry_run=False, with_newer=True)
+        table.buckets.rollback(instants[0], with_newer=True)
     assert table.store.list("", recursive=True).files == before
 
 
@@ -272,7 +270,7 @@ def test_a_simple_table_gets_rules_though_nothing_needs_rewriting() -> None:
     files = {
         file.path for file in table.store.list("", recursive=True).files if file.path.endswith(".parquet")
     }
-    done = table.buckets.overwrite("later,8", dry_run=False)
+    done = table.buckets.overwrite("later,8")
     assert done.partitions == ()
     assert files == {
         file.path for file in table.store.list("", recursive=True).files if file.path.endswith(".parquet")
@@ -359,16 +357,16 @@ def test_what_cannot_be_rescaled_is_refused_and_left_as_it_was() -> None:
     before = [file.path for file in table.store.list("", recursive=True).files]
     for wrong, match in (("d0,0", "position"), ("d0", "comma"), ("d0,99999999", "65,?536")):
         with pytest.raises(ConfigError, match=match):
-            table.buckets.overwrite(wrong, dry_run=False)
+            table.buckets.overwrite(wrong)
     with pytest.raises(ConfigError, match="type"):
-        table.buckets.add("d0,4", rule_type="range", dry_run=False)
+        table.buckets.add("d0,4", rule_type="range")
     with pytest.raises(InstantError, match="no completed rescale"):
-        table.buckets.rollback("20200101000000000", dry_run=False)
+        table.buckets.rollback("20200101000000000")
     assert [file.path for file in table.store.list("", recursive=True).files] == before
     state = load_state(table.store)
     schedule_compaction(table.store, plan_compaction(state, files_of(state), load_held(state), now=""))
     with pytest.raises(ConcurrentWriteError, match="is pending"):
-        table.buckets.overwrite("d,7", dry_run=False)
+        table.buckets.overwrite("d,7")
     assert not table.store.list(".hoodie/.temp", recursive=True).files
     assert counts(table) == {"d0": 2, "d1": 3, "d2": 2}
 
@@ -376,21 +374,19 @@ def test_what_cannot_be_rescaled_is_refused_and_left_as_it_was() -> None:
 @pytest.mark.shows("P5")
 def test_a_table_of_another_engine_is_refused() -> None:
     table = create_table(
-        None,
         "memory://rescale-ring",
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=2,
-        engine="consistent_hashing",
+        index=ConsistentBuckets(2),
     )
     table.upsert(rows_of(30))
     before = [file.path for file in table.store.list("", recursive=True).files]
     acts: list[Callable[[], object]] = [
-        lambda: table.buckets.overwrite("d,3"),
-        lambda: table.buckets.overwrite("d,3", bucket_number=2, dry_run=False),
-        lambda: table.buckets.add("d,3", bucket_number=2, dry_run=False),
+        lambda: table.buckets.plan_overwrite("d,3"),
+        lambda: table.buckets.overwrite("d,3", bucket_number=2),
+        lambda: table.buckets.add("d,3", bucket_number=2),
         table.buckets.resume,
         table.buckets.abort,
     ]
@@ -404,9 +400,9 @@ def test_a_table_of_another_engine_is_refused() -> None:
 def test_an_unknown_rule_type_is_refused_by_name() -> None:
     table = a_table("memory://rescale-unknown-type")
     before = [file.path for file in table.store.list("", recursive=True).files]
-    for dry_run in (True, False):
+    for act in (table.buckets.plan_overwrite, table.buckets.overwrite):
         with pytest.raises((ConfigError, UnsupportedError), match="range"):
-            table.buckets.overwrite("a,3", rule_type="range", dry_run=dry_run)
+            act("a,3", rule_type="range")
     assert [file.path for file in table.store.list("", recursive=True).files] == before
 
 
@@ -417,5 +413,5 @@ def test_a_write_that_is_no_rescale_is_not_rolled_back_as_one() -> None:
     writes = [instant.requested for instant in load_state(table.store).timeline.writes]
     for instant in writes:
         with pytest.raises(InstantError, match="no completed rescale; found none"):
-            table.buckets.rollback(instant, dry_run=False)
+            table.buckets.rollback(instant)
     assert [instant.requested for instant in load_state(table.store).timeline.writes] == writes

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import ResizeTrigger, Table, create_table
+from bucketlake import ConsistentBuckets, ResizeTrigger, SimpleBuckets, Table, create_table
 from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
 from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError
@@ -56,13 +56,12 @@ def rows_of(keys: range | list[int], ts: int = 1, days: int = 2) -> pa.Table:
 
 def a_table(path: object = None, table_type: str = "MERGE_ON_READ", **more: Any) -> Table:
     return create_table(
-        None,
         str(path or f"memory://resize-{next(_numbers)}"),
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        **{"buckets": 2, "engine": "consistent_hashing", "table_type": table_type, **more},
+        **{"index": ConsistentBuckets(2), "table_type": table_type, **more},
     )
 
 
@@ -113,9 +112,9 @@ def test_the_first_write_makes_the_ring_that_everybody_derives(table_type: str) 
 def test_a_split_and_a_merge_rewrite_only_the_buckets_they_name(table_type: str) -> None:
     table = loaded(table_type=table_type)
     before = contents(table)
-    due = table.buckets.resize(dry_run=True, file_bytes=2_000, split_threshold=1.0, merge_threshold=0.1)
+    due = table.buckets.plan_resize(file_bytes=2_000, split_threshold=1.0, merge_threshold=0.1)
     assert counts(table) == {"d0": 2, "d1": 2}, "a dry run changes nothing"
-    assert due.plan.size_bytes > 0 and "before [" in str(due)
+    assert due.work.size_bytes > 0 and "before [" in str(due)
     (done,) = resize_table(table.store, SPLIT, rounds=1)
     assert (done.replaced, done.file_groups, done.rows) == (4, 8, 400)
     assert counts(table) == {"d0": 4, "d1": 4}
@@ -138,7 +137,7 @@ def test_a_split_and_a_merge_rewrite_only_the_buckets_they_name(table_type: str)
 def test_writes_beside_a_resize_are_seen_before_and_after_it(
     virtual_logs: bool, trigger: ResizeTrigger, ends: str
 ) -> None:
-    table = loaded(virtual_logs=virtual_logs)
+    table = loaded(index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     instant = schedule(table, trigger)
     summary = table.upsert(rows_of(range(50, 150), ts=3))
     assert (summary.rows, summary.logged) == (100, 100), "a row is counted once"
@@ -171,12 +170,12 @@ def test_writes_beside_a_resize_are_seen_before_and_after_it(
 
 @pytest.mark.shows("C6")
 @pytest.mark.parametrize("virtual_logs", [False, True])
-def test_a_dry_run_of_an_abort_says_what_it_deletes_and_changes_nothing(virtual_logs: bool) -> None:
-    table = loaded(virtual_logs=virtual_logs)
+def test_the_plan_of_an_abort_says_what_it_deletes_and_changes_nothing(virtual_logs: bool) -> None:
+    table = loaded(index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     instant = schedule(table)
     table.upsert(rows_of(range(50, 150), ts=3))
     before, rows = table.store.list("", recursive=True).files, contents(table)
-    order = table.buckets.abort(instant, dry_run=True)
+    order = table.buckets.plan_abort(instant).work
     assert order is not None
     assert (order.instant.requested, order.instant.action) == (instant, Action.CLUSTERING)
     assert f"clustering of {instant}" in str(order) and all(
@@ -188,14 +187,14 @@ def test_a_dry_run_of_an_abort_says_what_it_deletes_and_changes_nothing(virtual_
     assert order.files and left.isdisjoint(file.path for file in order.files)
     assert contents(table) == rows
     with pytest.raises(InstantError, match=f"no clustering {instant}"):
-        table.buckets.abort(instant, dry_run=True)
+        table.buckets.plan_abort(instant)
 
 
 @pytest.mark.shows("C6")
 def test_rows_go_to_the_children_only_where_logs_are_virtual() -> None:
     bytes_written = {}
     for virtual_logs in (False, True):
-        table = loaded(virtual_logs=virtual_logs)
+        table = loaded(index=ConsistentBuckets(2, virtual_logs=virtual_logs))
         schedule(table)
         bytes_written[virtual_logs] = table.upsert(rows_of(range(400), ts=3)).bytes
     assert bytes_written[True] < 0.8 * bytes_written[False]
@@ -218,7 +217,7 @@ def test_a_write_that_did_not_know_of_a_resize_is_run_again(table_type: str) -> 
 @pytest.mark.parametrize("virtual_logs", [False, True])
 @pytest.mark.parametrize("how", ["run", "abort"])
 def test_a_write_whose_resize_ended_meanwhile_is_run_again(virtual_logs: bool, how: str) -> None:
-    table = loaded(virtual_logs=virtual_logs)
+    table = loaded(index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     instant = schedule(table)
     end = run_resize if how == "run" else abort_resize
     HeldUp(table, lambda: end(table.store, instant)).upsert(rows_of(range(200), ts=7))
@@ -294,8 +293,8 @@ def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(policy: str) -> N
     """Hash fields of which few values occur: their rows crowd a few hashes."""
     schema = pa.schema([("tenant", pa.string()), ("n", pa.int64()), ("ts", pa.int64())])
     table = create_table(
-        None, f"memory://resize-{next(_numbers)}", schema, key=("tenant", "n"), hash_fields="tenant",
-        ordering="ts", buckets=2, engine="consistent_hashing", table_type="MERGE_ON_READ",
+        f"memory://resize-{next(_numbers)}", schema, key=("tenant", "n"),
+        ordering="ts", index=ConsistentBuckets(2, hash_fields="tenant"), table_type="MERGE_ON_READ",
     )  # fmt: skip
     rows = [{"tenant": f"t{n % 7}", "n": n, "ts": 1} for n in range(3_000)]
     rows += [{"tenant": "hot", "n": n, "ts": 1} for n in range(9_000)]
@@ -304,11 +303,11 @@ def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(policy: str) -> N
         file_bytes=4_000, split_threshold=1.0, merge_threshold=0.01, policy=policy, max_buckets=64
     )
     assert 1 <= len(done.runs) <= 8
-    due = table.buckets.resize(
-        dry_run=True, file_bytes=4_000, split_threshold=1.0, merge_threshold=0.01, policy=policy
+    due = table.buckets.plan_resize(
+        file_bytes=4_000, split_threshold=1.0, merge_threshold=0.01, policy=policy
     )
-    assert due.plan.is_empty
-    assert any("all have one hash" in line for line in due.plan.left_alone), "the hot tenant is named"
+    assert due.work.is_empty
+    assert any("all have one hash" in line for line in due.work.left_alone), "the hot tenant is named"
     assert table.to_arrow().num_rows == 12_000
     check(table)
 
@@ -322,7 +321,7 @@ def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(policy: str) -> N
 def test_every_snapshot_is_the_truth_while_writers_and_resizes_never_stop(
     tmp_path: Path, table_type: str, virtual_logs: bool
 ) -> None:
-    table = loaded(tmp_path / "t", table_type, virtual_logs=virtual_logs)
+    table = loaded(tmp_path / "t", table_type, index=ConsistentBuckets(2, virtual_logs=virtual_logs))
     ended = Event()
     acknowledged: list[int] = []
 
@@ -511,20 +510,19 @@ def test_an_overwrite_in_between_makes_a_resize_give_way() -> None:
 
 
 def test_what_cannot_be_resized_is_refused() -> None:
-    simple = a_table(engine="simple")
+    simple = a_table(index=SimpleBuckets(2))
     simple.upsert(rows_of(range(10)))
-    with pytest.raises(ConfigError, match="ConsistentBuckets"):
-        simple.buckets.resize(dry_run=True)
+    with pytest.raises(ConfigError, match=r"index=ConsistentBuckets\(\)"):
+        simple.buckets.plan_resize()
     table = loaded()
     with pytest.raises(InstantError, match="no clustering 20260101000000000"):
         table.buckets.abort("20260101000000000")
     with pytest.raises(ConfigError, match="policy is 'odd'"):
         table.buckets.resize(policy="odd")
     timeline = table.timeline()
-    for dry_run in (True, False):
+    for act in (table.buckets.plan_resize, table.buckets.resize):
         with pytest.raises(ConfigError, match="policy '<lambda>' chose -1"):
-            table.buckets.resize(
-                dry_run=dry_run,  # type: ignore[call-overload] # both in turn
+            act(
                 policy=lambda ring, place, hashes: -1,
                 file_bytes=1_000,
                 split_threshold=1.0,
@@ -535,12 +533,8 @@ def test_what_cannot_be_resized_is_refused() -> None:
         table.buckets.resize(rounds=0)
     with pytest.raises(ConfigError, match="grow by themselves"):
         a_table(non_blocking=True)
-    with pytest.raises(ConfigError, match="grow by themselves"):
-        a_table(partition_rules="d,3")
     with pytest.raises(ConfigError, match="virtual logs"):
-        a_table(table_type="COPY_ON_WRITE", virtual_logs=True)
-    with pytest.raises(ConfigError, match="the bucket engine is 'odd'"):
-        a_table(engine="odd")
+        a_table(table_type="COPY_ON_WRITE", index=ConsistentBuckets(2, virtual_logs=True))
 
 
 def test_a_clustering_that_only_sorts_is_refused_and_leaves_resizes_alone() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table, create_table
+from bucketlake import PartitionBuckets, Table, create_table
 from bucketlake.commit.heartbeat import list_heartbeats, start_heartbeat
 from bucketlake.commit.recovery import RESCALE_KEPT_MS, pending_rescales, recover
 from bucketlake.config import TimelineTimezone
@@ -60,15 +60,13 @@ def rows_of(ids: Sequence[int], ts: int = 1, days: int = 3) -> pa.Table:
 
 def a_table(name: str, table_type: str = "COPY_ON_WRITE", **options: Any) -> Table:
     table = create_table(
-        None,
         f"memory://resumed-{name}-{table_type}",
         SCHEMA,
         key="id",
         partition="dt",
         ordering="ts",
-        buckets=2,
         table_type=table_type,
-        **{"partition_rules": "none,1", **options},
+        **{"index": PartitionBuckets("none,1", default=2), **options},
     )
     table.upsert(rows_of(range(60)))
     table.upsert(rows_of(range(0, 60, 2), ts=2))
@@ -98,8 +96,8 @@ def dying(after: int) -> Callable[..., list[Any]]:
 def cut_off(table: Table, rules: str = "d,4", *, after: int = 4, **options: Any) -> str:
     """Begin a rescale and let it die; return its instant."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt) as caught:
-        patch.setattr("bucketlake.table._tasks", lambda spark, progress: dying(after))
-        table.buckets.overwrite(rules, dry_run=False, **options)
+        patch.setattr("bucketlake.given.tasks_of", lambda spark, progress: dying(after))
+        table.buckets.overwrite(rules, **options)
     (note,) = caught.value.__notes__
     assert "buckets resume" in note
     assert "buckets abort" in note
@@ -161,20 +159,20 @@ def test_it_can_be_taken_back(ends: str) -> None:
     table = a_table(f"aborted-{ends[0]}")
     before = newest(table)
     instant = cut_off(table)
-    planned = table.buckets.abort(dry_run=True)
-    assert {file.path for file in planned.files} == files_of_rescale(table.store, instant).keys()
+    planned = table.buckets.plan_abort()
+    assert {file.path for file in planned.work.files} == files_of_rescale(table.store, instant).keys()
     assert pending_rescales(table.store, load_state(table.store).timeline)
     if ends == "rollback":
         run_rollback(look_for_rollback(load_state(table.store), instant), table.store)
     else:
-        assert table.buckets.abort().instant.requested == instant
+        assert table.buckets.abort().instant == instant
     assert not files_of_rescale(table.store, instant)
     assert not load_state(table.store).timeline.pending()
     assert (newest(table), counts(table)) == (before, {"d0": 2, "d1": 2, "d2": 2})
     for act in (table.buckets.abort, table.buckets.resume):
         with pytest.raises(InstantError, match="no rescale of the table is pending"):
             act()
-    table.buckets.overwrite("d,4", dry_run=False)
+    table.buckets.overwrite("d,4")
     assert newest(table) == before
     check_invariants(table)
 
@@ -186,9 +184,9 @@ def test_another_rescale_is_refused_while_one_is_pending() -> None:
     before = [file.path for file in table.store.list("", recursive=True).files]
     for change in (table.buckets.overwrite, table.buckets.add):
         with pytest.raises(ConcurrentWriteError, match=f"{instant} is pending.*resume.*abort"):
-            change("d,3", dry_run=False)
+            change("d,3")
     assert [file.path for file in table.store.list("", recursive=True).files] == before
-    assert table.buckets.overwrite("d,3").changes, "a dry run is no trouble"
+    assert table.buckets.plan_overwrite("d,3").work.changes, "a plan is no trouble"
 
 
 def test_nobody_takes_over_from_the_living() -> None:
@@ -356,7 +354,7 @@ def test_rules_that_somebody_else_has_changed_meanwhile_are_not_overwritten() ->
     bodies = [table.store.read(path) for path in paths]
     for path in paths:  # as if Hudi had changed the rules while ours were pending
         table.store.delete(path)
-    table.buckets.overwrite("d,3", dry_run=False)
+    table.buckets.overwrite("d,3")
     for path, body in zip(paths, bodies, strict=True):
         table.store.put(path, body)
     before = newest(table)
@@ -377,7 +375,7 @@ def test_a_damaged_plan_names_its_file_and_can_be_taken_back() -> None:
 def test_a_budget_of_nothing_is_refused(budget_bytes: int) -> None:
     table = a_table(f"budget-{budget_bytes}")
     with pytest.raises(ConfigError, match="expected 1 at least"):
-        table.buckets.overwrite("d,3", dry_run=False, budget_bytes=budget_bytes)
+        table.buckets.overwrite("d,3", budget_bytes=budget_bytes)
     assert not load_state(table.store).timeline.pending()
 
 
@@ -417,7 +415,7 @@ def test_counts_that_were_recorded_while_it_was_pending_do_not_outlive_it() -> N
 
 def test_a_simple_table_is_upgraded_by_one_that_was_resumed() -> None:
     table = create_table(
-        None, "memory://resumed-simple", SCHEMA, key="id", partition="dt", ordering="ts", buckets=2
+        "memory://resumed-simple", SCHEMA, key="id", partition="dt", ordering="ts", buckets=2
     )
     table.upsert(rows_of(range(60)))
     cut_off(table, "d0,4", after=1)
@@ -425,5 +423,5 @@ def test_a_simple_table_is_upgraded_by_one_that_was_resumed() -> None:
     done = table.buckets.resume()
     table = Table.open(table.store.uri)
     assert counts(table) == {"d0": 4, "d1": 2, "d2": 2}
-    table.buckets.rollback(done.instant, dry_run=False)
+    table.buckets.rollback(done.instant)
     assert counts(Table.open(table.store.uri)) == {"d0": 2, "d1": 2, "d2": 2}

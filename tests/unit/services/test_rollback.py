@@ -69,7 +69,7 @@ def test_the_newest_write_is_taken_back_and_the_rows_before_it_are_there_again(
     tmp_path: Path, table_type: str, operation: Operation
 ) -> None:
     table = create_table(
-        None, tmp_path, SCHEMA, key="id", partition="dt", buckets=2, table_type=table_type, name="undone"
+        tmp_path, SCHEMA, key="id", partition="dt", buckets=2, table_type=table_type, name="undone"
     )
     upsert(table, "first")
     values = [{"id": n, "name": "second", "dt": f"p{n % 3}"} for n in range(9)]
@@ -193,7 +193,7 @@ def test_a_plan_that_is_out_of_date_is_refused() -> None:
 
 
 def test_a_write_whose_predecessors_were_cleaned_is_refused(tmp_path: Path) -> None:
-    table = create_table(None, tmp_path, SCHEMA, key="id", partition="dt", buckets=2, name="cleaned")
+    table = create_table(tmp_path, SCHEMA, key="id", partition="dt", buckets=2, name="cleaned")
     for name in ("first", "second", "third"):
         upsert(table, name)
     clean_table(table.store, retain=Retention(versions=1))
@@ -242,7 +242,7 @@ def test_a_version_6_table_is_refused(golden_table: object) -> None:
 
 def test_a_savepoint_lists_what_a_reader_saw_and_can_be_gone_back_to(tmp_path: Path) -> None:
     table = create_table(
-        None, tmp_path, SCHEMA, key="id", partition="dt", buckets=2, table_type="MERGE_ON_READ", name="kept"
+        tmp_path, SCHEMA, key="id", partition="dt", buckets=2, table_type="MERGE_ON_READ", name="kept"
     )
     upsert(table, "first")
     upsert(table, "second")

@@ -196,7 +196,7 @@ def test_a_simple_table_that_got_rules_is_simple_again(undo: Undo, table_type: s
     table.upsert(orders(range(20), "first", 1))
     table.savepoint()
     savepoint, before = newest(table), contents(table)
-    rescaled = table.buckets.overwrite("p0,3", dry_run=False)
+    rescaled = table.buckets.overwrite("p0,3")
     raw = load_properties(table.store).raw
     assert BUCKET_COUNT not in raw and raw[RULE_TYPE_KEY] == "regex" and raw[COUNT_BEFORE_KEY] == "2"
     undo(table, rescaled.instant, savepoint)
@@ -204,7 +204,7 @@ def test_a_simple_table_that_got_rules_is_simple_again(undo: Undo, table_type: s
     assert raw[BUCKET_COUNT] == "2" and RULE_TYPE_KEY not in raw and COUNT_BEFORE_KEY not in raw
     assert contents(table) == before
     writable(table)
-    table_of(table.store).buckets.overwrite("p1,3", dry_run=False)
+    table_of(table.store).buckets.overwrite("p1,3")
     writable(table, 901)
 
 
@@ -212,7 +212,7 @@ def test_a_simple_table_that_got_rules_is_simple_again(undo: Undo, table_type: s
 def test_a_rescale_of_old_that_kept_the_count_in_its_commit_only_is_undone_too() -> None:
     table = a_table()
     table.upsert(orders(range(20), "first", 1))
-    rescaled = table.buckets.overwrite("p0,3", dry_run=False)
+    rescaled = table.buckets.overwrite("p0,3")
     update_properties(table.store, {COUNT_BEFORE_KEY: None})
     table_of(table.store).rollback(rescaled.instant)
     assert load_properties(table.store).raw[BUCKET_COUNT] == "2"
@@ -224,10 +224,10 @@ def test_rules_that_the_archive_moved_come_back_when_later_ones_are_taken_back()
     table = a_table()
     table.upsert(orders(range(20), "first", 1))
     before = contents(table)
-    done = [table_of(table.store).buckets.overwrite(f"p0,{n}", dry_run=False) for n in (3, 4, 5, 6, 7)]
+    done = [table_of(table.store).buckets.overwrite(f"p0,{n}") for n in (3, 4, 5, 6, 7)]
     archive_table(table.store, keep_min=20, keep_max=30)
     assert len(list_versions(table.store, with_archived=False).active) == 3
-    table_of(table.store).buckets.rollback(done[1].instant, dry_run=False, with_newer=True)
+    table_of(table.store).buckets.rollback(done[1].instant, with_newer=True)
     assert current_version(table.store, load_state(table.store).timeline) == done[0].instant
     versions = list_versions(table.store)
     assert hashing_config_path(done[0].instant) in versions.active.values()
@@ -240,9 +240,9 @@ def test_rules_that_the_archive_moved_come_back_when_later_ones_are_taken_back()
 def test_counts_of_a_rescale_that_was_taken_back_never_count() -> None:
     table = a_table()
     table.upsert(orders(range(20), "first", 1))
-    table.buckets.overwrite("p0,3", dry_run=False)
-    second = table_of(table.store).buckets.overwrite("p0,5", dry_run=False)
-    table_of(table.store).buckets.rollback(second.instant, dry_run=False)
+    table.buckets.overwrite("p0,3")
+    second = table_of(table.store).buckets.overwrite("p0,5")
+    table_of(table.store).buckets.rollback(second.instant)
     for n in range(6):
         table_of(table.store).upsert(orders(range(20), f"again {n}", 2 + n))
     table_of(table.store).clean(retain_commits=1)
@@ -261,7 +261,7 @@ def test_an_upgrade_that_is_cut_off_keeps_nobody_from_writing(end: str, moment: 
     before = contents(table)
     table = cut_off(
         table,
-        lambda store: table_of(store).buckets.overwrite("p0,3", dry_run=False),
+        lambda store: table_of(store).buckets.overwrite("p0,3"),
         lambda what: moment in what,
         after=".hashing_config",
     )
@@ -286,7 +286,7 @@ def test_a_writer_that_begins_at_any_moment_of_an_upgrade_is_not_refused(
     origin = a_table()
     origin.upsert(orders(range(12), "first", 1))
     trial = FaultyStore(copy_of(origin.store))
-    table_of(trial).buckets.overwrite("p0,3", dry_run=False)
+    table_of(trial).buckets.overwrite("p0,3")
     for number in range(1, len(trial.operations) + 1):
         store = copy_of(origin.store)
         has_waited = []
@@ -300,7 +300,7 @@ def test_a_writer_that_begins_at_any_moment_of_an_upgrade_is_not_refused(
                 has_waited.append(str(error))
 
         held_up = FaultyStore(store, fails_at=number, meanwhile=write)
-        table_of(held_up).buckets.overwrite("p0,3", dry_run=False)
+        table_of(held_up).buckets.overwrite("p0,3")
         if has_waited:
             assert "was not to be had" in has_waited[0], "the lock is all that it waits for"
             write(store)

@@ -175,7 +175,7 @@ def test_a_table_from_before_is_left_alone_until_it_is_told(often: Maintenance) 
 def test_writers_leave_a_table_alone_that_says_so(mode: str, often: Maintenance) -> None:
     assert often.compact is not None
     table = create_table(
-        None, memory(), orders([], "", 0).schema, key="id", partition="dt", ordering="ts", maintenance=mode
+        memory(), orders([], "", 0).schema, key="id", partition="dt", ordering="ts", maintenance=mode
     )
     assert table.properties.raw[MAINTENANCE] == mode
     assert write(table, 6) == []
@@ -209,7 +209,7 @@ def test_who_has_a_table_open_follows_what_others_make_of_it(often: Maintenance)
         lambda table: table.alter(maintenance="always"),
         lambda table: table.upsert(orders([1], "x", 1), maintenance="always"),
         lambda table: table.delete_partitions("p1", maintenance="always"),
-        lambda table: create_table(None, memory(), table.schema, key="id", maintenance="always"),
+        lambda table: create_table(memory(), table.schema, key="id", maintenance="always"),
     ],
 )
 def test_a_word_that_means_nothing_is_refused_before_anything_is_done(call: Callable[[Table], Any]) -> None:

@@ -73,7 +73,7 @@ def test_every_action_has_its_arguments_and_a_dry_run_is_the_default(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", r"found 'CALL' at position 0 .*expected the argument table"),
+        ("", r"found 'CALL' at position 0 .*expected one of overwrite, add, rollback"),
         ("table => 't'", r"one of overwrite, add, rollback, show_config"),
         ("table => 't', show_config => false", r"one of overwrite, add, rollback, show_config"),
         ("table => 't', add => 'a,1', overwrite => 'b,1'", r"found \"?'a,1'.*one of overwrite"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bucketlake import ConsistentBuckets, PartitionBuckets, SimpleBuckets
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.sql.create import CreateTable
@@ -46,10 +47,7 @@ def test_the_form_of_spark_with_names_of_hudi() -> None:
         key=("id",),
         ordering=("amount",),
         table_type=TableType.MERGE_ON_READ,
-        buckets=8,
-        hash_fields=("id",),
-        partition_rules=r"\d{4}-(06-(01|17|18)),256;2024-.*,16",
-        rule_type="regex",
+        index=PartitionBuckets(r"\d{4}-(06-(01|17|18)),256;2024-.*,16", 8, ("id",)),
         hive_style=True,
     )
 
@@ -72,9 +70,7 @@ def test_the_form_of_flink_as_the_design_of_partition_level_buckets_has_it() -> 
         key=("id", "name"),
         ordering=("name",),
         table_type=TableType.MERGE_ON_READ,
-        buckets=10,
-        partition_rules=r"\d{4}-(06-(01|17|18)|11-(01|10|11)),256",
-        rule_type="regex",
+        index=PartitionBuckets(r"\d{4}-(06-(01|17|18)|11-(01|10|11)),256", 10),
     )
 
 
@@ -84,7 +80,7 @@ def test_a_key_may_stand_beside_its_column_and_partition_columns_may_bring_their
     )
     assert (made.key, made.columns, made.partition) == (("id",), "id INT, n INT, dt DATE", ("dt",))
     options = create("CREATE EXTERNAL TABLE t (id INT) USING `bucketlake` OPTIONS (primaryKey = 'id')")
-    assert (options.key, options.buckets, options.table_type) == (("id",), None, TableType.COPY_ON_WRITE)
+    assert (options.key, options.index, options.table_type) == (("id",), None, TableType.COPY_ON_WRITE)
 
 
 def test_a_table_that_is_there_gets_a_name() -> None:
@@ -184,7 +180,7 @@ def test_a_table_is_made_with_the_engine_that_is_named(word: str) -> None:
     pair = f"hoodie.index.bucket.engine = '{word}'"
     made = parse(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi OPTIONS ({pair})", ())
     assert isinstance(made, CreateTable)
-    assert made.engine == word
+    assert made.index == (SimpleBuckets() if word == "SIMPLE_HASHING" else ConsistentBuckets())
 
 
 @pytest.mark.shows("H1")

@@ -26,7 +26,7 @@ def rows(*ids: str, day: str = "a") -> pa.Table:
 @pytest.fixture
 def table(request: pytest.FixtureRequest) -> Table:
     made = create_table(
-        None, f"memory://{request.node.name}", SCHEMA, key="id", partition="dt", ordering="ts", buckets=2
+        f"memory://{request.node.name}", SCHEMA, key="id", partition="dt", ordering="ts", buckets=2
     )
     made.upsert(rows("1", "2", "3", "4"))
     made.upsert(rows("1", "5"))

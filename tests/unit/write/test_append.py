@@ -49,7 +49,7 @@ def rows(*values: Row) -> pa.Table:
 
 def a_table(path: Path, **definition: Any) -> Table:
     defaults = {"key": "id", "partition": "dt", "ordering": "ts", "buckets": 2, "table_type": "MERGE_ON_READ"}
-    return create_table(None, path, SCHEMA, **(defaults | definition))
+    return create_table(path, SCHEMA, **(defaults | definition))
 
 
 def begun(table: Table) -> Append:

@@ -21,7 +21,7 @@ def a_table(table_type: str, **definition: Any) -> Table:
     """A table with the keys 0 to 5 in four partitions each."""
     shape: dict[str, Any] = {"key": "id", "partition": ["dt", "hour"], "buckets": 3, "table_type": table_type}
     path = f"memory://{uuid.uuid4()}"
-    table = create_table(None, path, SCHEMA, name="t", **(shape | definition))
+    table = create_table(path, SCHEMA, name="t", **(shape | definition))
     table.upsert(
         pa.Table.from_pylist(
             [

@@ -24,7 +24,6 @@ Make = Callable[..., Table]
 def make(request: pytest.FixtureRequest) -> Make:
     def made(**definition: Any) -> Table:
         return create_table(
-            None,
             f"memory://{uuid.uuid4()}",
             SCHEMA,
             key="id",
@@ -112,7 +111,7 @@ def test_rows_that_a_table_is_made_after_do_not_say_that_its_columns_may_not_be_
     strict = pa.schema(
         [pa.field("s", pa.struct([pa.field("x", pa.int32(), nullable=False)]), nullable=False)]
     )
-    made = create_table(None, f"memory://{uuid.uuid4()}", rows("a", schema=WIDER), key="id")  # type: ignore[arg-type] # rows, as a frame is
+    made = create_table(f"memory://{uuid.uuid4()}", rows("a", schema=WIDER), key="id")  # type: ignore[arg-type] # rows, as a frame is
     assert all(field.nullable for field in made.schema)
-    declared = create_table(None, f"memory://{uuid.uuid4()}", pa.schema([*SCHEMA, *strict]), key="id")
+    declared = create_table(f"memory://{uuid.uuid4()}", pa.schema([*SCHEMA, *strict]), key="id")
     assert declared.schema == pa.schema([*SCHEMA, *strict])

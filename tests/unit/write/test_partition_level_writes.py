@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bucketlake import Table, create_table
+from bucketlake import ConsistentBuckets, PartitionBuckets, SimpleBuckets, Table, create_table
 from bucketlake.commit.transaction import abort, begin, commit
 from bucketlake.errors import (
     CommitConflictError,
@@ -24,9 +24,7 @@ from bucketlake.errors import (
 from bucketlake.index import (
     INITIAL_INSTANT,
     HashingConfig,
-    PartitionBuckets,
     RuledIndex,
-    SimpleBuckets,
     write_config,
 )
 from bucketlake.index.fingerprint import RULE_TYPE_KEY, writing_index
@@ -50,13 +48,12 @@ RULES = "p0$,5;p[1-9],3"
 
 def made(**more: object) -> Table:
     arguments: dict[str, object] = {
-        "buckets": 2,
-        "partition_rules": RULES,
+        "index": PartitionBuckets(RULES, default=2),
         "table_type": "MERGE_ON_READ",
         **more,
     }
     uri = f"memory://rules-{next(_numbers)}"
-    return create_table(None, uri, SCHEMA, key="id", partition="dt", ordering="ts", **arguments)  # type: ignore[arg-type]
+    return create_table(uri, SCHEMA, key="id", partition="dt", ordering="ts", **arguments)  # type: ignore[arg-type]
 
 
 def names(table: Table) -> dict[int, str]:
@@ -112,7 +109,7 @@ def test_rules_that_make_no_sense_make_no_table(spec: dict[str, object], fault: 
 @pytest.mark.shows("P12")
 def test_an_unknown_rule_type_makes_no_table() -> None:
     with pytest.raises(UnsupportedError, match="'range', and bucketlake supports regex"):
-        made(rule_type="range")
+        made(index=PartitionBuckets(RULES, rule_type="range"))
 
 
 @pytest.mark.shows("P3")
@@ -169,12 +166,20 @@ def test_every_operation_keeps_to_the_counts(table_type: str) -> None:
     ("told", "message"),
     [
         (
-            {"partition_rules": "p0,5"},
+            {"index": PartitionBuckets("p0,5", 2)},
             r"expressions: the table says 'p0\$,5;p\[1-9\],3', and this write 'p0,5'",
         ),
-        ({"partition_rules": "p0("}, r"this write 'p0\('"),
-        ({"buckets": 9}, "num.buckets: the table says '2', and this write '9'"),
-        ({"hash_fields": ["ts"]}, "hash.field: the table says 'id', and this write 'ts'"),
+        ({"index": PartitionBuckets("p0(", 2)}, r"this write 'p0\('"),
+        ({"index": PartitionBuckets(RULES, 9)}, "num.buckets: the table says '2', and this write '9'"),
+        (
+            {"index": PartitionBuckets(RULES, 2, ("ts",))},
+            "hash.field: the table says 'id', and this write 'ts'",
+        ),
+        ({"buckets": 2}, "has partition-level buckets, by rules.*index= says simple buckets: 2 per"),
+        (
+            {"index": ConsistentBuckets(2)},
+            "has partition-level buckets, by rules.*index= says consistent hashing: 2 buckets",
+        ),
     ],
 )
 def test_run_time_options_that_differ_are_refused_with_both_values(
@@ -182,19 +187,20 @@ def test_run_time_options_that_differ_are_refused_with_both_values(
 ) -> None:
     table = made()
     table.upsert(orders(range(4), "a", 1))
-    other = Table(table.store, table.properties, **told)  # type: ignore[arg-type]
     with pytest.raises(LayoutMismatchError, match=message):
-        other.upsert(orders(range(4), "b", 2))
-    same = Table(table.store, table.properties, partition_rules=" p0$ ,5;p[1-9],3;", buckets=2)
+        Table(table.store, table.properties, **told).upsert(orders(range(4), "b", 2))  # type: ignore[arg-type]
+    same = Table(table.store, table.properties, index=PartitionBuckets(" p0$ ,5;p[1-9],3;", 2))
     same.upsert(orders(range(4), "c", 3))
     assert names(table) == {n: f"c {n}" for n in range(4)}
 
 
 @pytest.mark.shows("P2")
 def test_rules_for_a_table_that_has_none_are_refused() -> None:
-    table = made(partition_rules=None)
-    with pytest.raises(LayoutMismatchError, match="the table says '', and this write 'p0,5'"):
-        Table(table.store, table.properties, partition_rules="p0,5").upsert(orders(range(4), "b", 2))
+    table = made(index=SimpleBuckets(2))
+    with pytest.raises(
+        LayoutMismatchError, match=r"has simple buckets: 2 .*index= says partition-level.* p0,5"
+    ):
+        Table(table.store, table.properties, index=PartitionBuckets("p0,5", 2))
 
 
 @pytest.mark.shows("P3")
@@ -251,7 +257,7 @@ def test_a_write_that_began_under_older_rules_is_refused_and_run_again_under_the
 
 @pytest.mark.shows("P14")
 def test_so_is_one_that_began_while_the_table_had_simple_buckets() -> None:
-    table = made(partition_rules=None)
+    table = made(index=SimpleBuckets(2))
     transaction, _ = begin(table.store, operation=Operation.UPSERT, clock=clock())
     rescale(table.store, "p0,9", 2)
     with pytest.raises(CommitConflictError, match="from none to"):
@@ -299,7 +305,9 @@ def test_a_table_that_hudi_made_is_adopted_with_its_rules_and_upserted_on(
     counts: dict[str, int],
 ) -> None:
     shutil.copytree(golden_table(name), tmp_path / name)
-    table = Table.adopt(tmp_path / name, buckets=buckets, partition_rules=rules)
+    table = Table.adopt(
+        tmp_path / name, index=PartitionBuckets(rules, buckets) if rules and buckets else None
+    )
     before = table.to_arrow()
     table.upsert(before.set_column(before.column_names.index("name"), "name", [["ours"] * before.num_rows]))
     assert set(names(table).values()) == {"ours"}
@@ -317,10 +325,10 @@ def test_a_table_that_hudi_made_is_adopted_with_its_rules_and_upserted_on(
     [
         ("cow_partition_bucket_df", {}, "does not say how many buckets"),
         ("cow_partition_bucket_df", {"buckets": 2}, "is none of 2 buckets"),
-        ("cow_partition_bucket_df", {"buckets": 2, "partition_rules": "p1,4"}, "partition.expressions"),
-        ("cow_partition_bucket_df", {"buckets": 2, "partition_rules": "p1,0"}, "position 3"),
-        ("mor_partition_bucket", {"buckets": 4}, "the table says '2', and the option '4'"),
-        ("mor_partition_bucket", {"partition_rules": "x,4"}, "and the option 'x,4'"),
+        ("cow_partition_bucket_df", {"index": PartitionBuckets("p1,4", 2)}, "partition.expressions"),
+        ("cow_partition_bucket_df", {"index": PartitionBuckets("p1,0", 2)}, "position 3"),
+        ("mor_partition_bucket", {"buckets": 4}, "has bucket rules of its own.*says simple buckets: 4"),
+        ("mor_partition_bucket", {"index": PartitionBuckets("x,4", 2)}, "and the option 'x,4'"),
     ],
 )
 def test_wrong_rules_are_refused_and_nothing_is_kept(

@@ -117,7 +117,7 @@ def test_a_second_attempt_finds_the_file_and_reports_it() -> None:
 def test_an_attempt_with_other_rows_is_refused(table_type: str) -> None:
     """A frame whose rows change from one evaluation to the next."""
     path = "memory://changing-" + table_type
-    table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
+    table = create_table(path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
     table.upsert(many(3))
     plan = a_plan(table.store, instant="20991231235959999")
     list(write_groups(sorted_pieces(rows_of(("k0", "d0", 2, 1)), plan), plan))
@@ -131,7 +131,7 @@ def test_an_attempt_with_other_rows_is_refused(table_type: str) -> None:
 def test_no_two_rows_share_a_sequence_number(table_type: str) -> None:
     """Neither in one commit, whose buckets have the same numbers in every partition, nor in two."""
     path = "memory://numbered-" + table_type
-    table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
+    table = create_table(path, SCHEMA, key="id", partition="dt", ordering="ts", table_type=table_type)
     table.upsert(many(200))
     table.upsert(many(100, ts=2))
     numbers = table.to_arrow(columns=["_hoodie_commit_seqno"])["_hoodie_commit_seqno"].to_pylist()
@@ -194,7 +194,7 @@ def test_reports_carry_sums_that_prove_what_arrived() -> None:
 
 def test_two_file_groups_of_one_bucket_are_refused_before_anything_is_written() -> None:
     path = "memory://split-bucket"
-    table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts")
+    table = create_table(path, SCHEMA, key="id", partition="dt", ordering="ts")
     table.upsert(many(3))
     file = next(f for f in table.store.list("d0").files if f.path.endswith(".parquet"))
     bucket = file.path.removeprefix("d0/")[:8]
@@ -206,7 +206,7 @@ def test_two_file_groups_of_one_bucket_are_refused_before_anything_is_written() 
 
 def test_large_groups_are_shared_out_first_and_every_task_has_work() -> None:
     path = "memory://placing"
-    table = create_table(None, path, SCHEMA, key="id", partition="dt", ordering="ts")
+    table = create_table(path, SCHEMA, key="id", partition="dt", ordering="ts")
     table.upsert(many(300))
     plan = a_plan(table.store)
     tasks, places = place_groups(plan.groups, cores=2)
@@ -223,12 +223,11 @@ def test_the_plan_travels_to_executors() -> None:
 def test_arrays_with_null_elements_are_refused_unless_the_table_allows_them() -> None:
     schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string())))
     rows = many(2).append_column("tags", pa.array([["a", None], []], pa.list_(pa.string())))
-    strict = create_table(None, "memory://null-elements", schema, key="id", partition="dt", ordering="ts")
+    strict = create_table("memory://null-elements", schema, key="id", partition="dt", ordering="ts")
     with pytest.raises(ConfigError, match="'tags' has an array with a null"):
         strict.upsert(rows)
     assert strict.to_arrow().num_rows == 0
     lenient = create_table(
-        None,
         "memory://null-elements-allowed",
         schema,
         key="id",
@@ -243,7 +242,6 @@ def test_arrays_with_null_elements_are_refused_unless_the_table_allows_them() ->
 def test_a_later_version_in_the_batch_wins_by_ordering_whatever_its_place() -> None:
     for table_type in ("COPY_ON_WRITE", "MERGE_ON_READ"):
         table = create_table(
-            None,
             f"memory://dups-{table_type}",
             SCHEMA,
             key="id",

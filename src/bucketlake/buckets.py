@@ -1,0 +1,141 @@
+"""How many buckets the partitions of a table have, and how that is changed: `table.buckets`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from bucketlake import given, plans
+from bucketlake.arguments import ResizeArguments, RulesArguments, resize_trigger
+from bucketlake.commit.rollback import RolledBack
+from bucketlake.index import RULE_TYPE, HashingConfig
+from bucketlake.looks import look_at
+from bucketlake.services import Clustered, Done, abort_resize, resize_table
+from bucketlake.services.rescale import (
+    BUDGET_BYTES,
+    Rescaled,
+    RescaleRollback,
+    committed_versions,
+    resume_rescale,
+    roll_back_rescale,
+)
+from bucketlake.services.resize import ROUNDS_MAX
+from bucketlake.storage import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Buckets:
+    """The buckets of a table. What changes them is a verb, or a plan for `table.run`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def show_config(self) -> tuple[HashingConfig, ...]:
+        """Return the versions of the table's bucket rules, oldest first; the last one counts."""
+        return look_at(self._store, lambda state: committed_versions(state.store, state.timeline))
+
+    def overwrite(
+        self,
+        rules: str,
+        *,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+        **options: Unpack[RulesArguments],
+    ) -> Rescaled:
+        """Give the table other rules, and write the partitions anew whose bucket count they change.
+
+        `bucket_number` is for partitions that no rule catches; None keeps the present one. A simple-bucket table
+        gets rules this way too. Writers need not stop. A task holds rows up to `budget_bytes`, or those of one new
+        bucket. If it is cut off: `resume`, or `abort`.
+        """
+        return _new_rules(rules, options, adds=False).rescale(self._store, given.tasks_of(spark, progress))
+
+    def plan_overwrite(self, rules: str, **options: Unpack[RulesArguments]) -> plans.PlannedRescale:
+        """Say what `overwrite` would do: which partitions, rows, files and bytes."""
+        return _new_rules(rules, options, adds=False).plan(self._store)
+
+    def add(
+        self,
+        rules: str,
+        *,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+        **options: Unpack[RulesArguments],
+    ) -> Rescaled:
+        """Put rules before those that the table has; else as `overwrite`."""
+        return _new_rules(rules, options, adds=True).rescale(self._store, given.tasks_of(spark, progress))
+
+    def plan_add(self, rules: str, **options: Unpack[RulesArguments]) -> plans.PlannedRescale:
+        """Say what `add` would do."""
+        return _new_rules(rules, options, adds=True).plan(self._store)
+
+    def resume(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Rescaled:
+        """Go on with a rescale that was cut off. What it has written, and nobody has outdated since, is kept."""
+        return resume_rescale(self._store, tasks=given.tasks_of(spark, progress))
+
+    def rollback(self, instant: str, *, with_newer: bool = False) -> RescaleRollback:
+        """Take a rescale back, data and rules together. Returns what that deleted.
+
+        One that other rescales came after is refused; `with_newer` takes those back first. If something else depends
+        on one of them, none is taken back. A call that was cut off is finished by the same call again.
+        """
+        return roll_back_rescale(
+            self._store, given.text(instant, "instant"), with_newer=given.flag(with_newer, "with_newer")
+        )
+
+    def plan_rollback(self, instant: str, *, with_newer: bool = False) -> plans.PlannedRescaleRollback:
+        """Say what `rollback` would delete."""
+        newer = given.flag(with_newer, "with_newer")
+        return plans.plan_rescale_rollback(self._store, given.text(instant, "instant"), with_newer=newer)
+
+    def resize(
+        self,
+        *,
+        spark: SparkSession | None = None,
+        rounds: int = ROUNDS_MAX,
+        progress: bool | None = None,
+        **trigger: Unpack[ResizeArguments],
+    ) -> Done[Clustered]:
+        """Split large buckets and merge small ones, round after round, until none is left.
+
+        For tables with consistent hashing. Writers and readers go on; resizes that are pending are completed first.
+        """
+        tasks = given.tasks_of(spark, progress)
+        rounds = given.whole_number(rounds, "rounds")
+        return Done(resize_table(self._store, resize_trigger(trigger), rounds=rounds, tasks=tasks))
+
+    def plan_resize(
+        self,
+        *,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+        **trigger: Unpack[ResizeArguments],
+    ) -> plans.PlannedResize:
+        """Draw the rings before and after a round, with the bytes to rewrite. Reads the keys of large buckets."""
+        return plans.plan_resize(self._store, resize_trigger(trigger), tasks=given.tasks_of(spark, progress))
+
+    def abort(self, instant: str | None = None) -> RolledBack | None:
+        """Take back a rescale that was cut off, or the resize of an instant that is not completed.
+
+        None if the resize was completed meanwhile. What was written beside it stays. Nobody may be running it.
+        """
+        if instant is not None:
+            return abort_resize(self._store, given.text(instant, "instant"))
+        return self.plan_abort().run(self._store)
+
+    def plan_abort(self, instant: str | None = None) -> plans.PlannedAbort:
+        """Say what `abort` would delete."""
+        return plans.plan_abort(self._store, None if instant is None else given.text(instant, "instant"))
+
+
+def _new_rules(rules: str, options: RulesArguments, *, adds: bool) -> plans.NewRules:
+    given.known(options, RulesArguments)
+    number = options.get("bucket_number")
+    return plans.NewRules(
+        expressions=given.text(rules, "rules"),
+        bucket_number=None if number is None else given.whole_number(number, "bucket_number"),
+        rule_type=given.text(options.get("rule_type", RULE_TYPE), "rule_type"),
+        budget_bytes=given.whole_number(options.get("budget_bytes", BUDGET_BYTES), "budget_bytes"),
+        adds=adds,
+    )

@@ -1,0 +1,232 @@
+"""What a caller says of a table's index: one value, checked, and compared with what the table says.
+
+    told            the value that was given as `index=` or `buckets=`, checked; None if there was none
+    index_of_text   the same, written as a text
+    stored          the value that the table's own properties make
+    refuse_other    a caller may repeat what the table says, and not contradict it
+
+Those that compare take the parts of a value, one by one: `arguments_of` and `adopting` take it apart, and nobody else
+does.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.errors import ConfigError, LayoutMismatchError, shown
+from bucketlake.index.consistent import list_rings
+from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
+from bucketlake.index.partition import list_versions
+from bucketlake.index.rings import VIRTUAL_LOGS, ConsistentBuckets
+from bucketlake.index.ruled import RULE_TYPE_KEY, PartitionBuckets
+from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE
+from bucketlake.index.simple import SimpleBuckets
+from bucketlake.state import TableState
+
+_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | ConsistentBuckets
+
+_EXPECTED = 'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4) or ConsistentBuckets(4)'
+
+
+def told(index: object = None, buckets: object = None) -> IndexValue | None:
+    """Check what a caller says: `buckets=4` is short for `SimpleBuckets(4)`."""
+    if index is None:
+        return None if buckets is None else _simple(SimpleBuckets(buckets), "buckets")  # type: ignore[arg-type] # checked
+    if buckets is not None:
+        raise ConfigError(
+            f"index is {index} and buckets is {buckets!r}: the latter is short for index=SimpleBuckets({buckets!r}). "
+            f"Give one of them."
+        )
+    check = _CHECKS.get(type(index))
+    if check is not None:
+        return check(index)
+    word = getattr(type(index), "engine", None)
+    if isinstance(word, str) and registered_engine(word) is not None:
+        return cast("IndexValue", index)  # it checks itself
+    if isinstance(word, str):
+        raise ConfigError(
+            f"index is {shown(index)}, whose engine {word} is not known here. {how_to_register(word)}"
+        )
+    raise ConfigError(f"index is {shown(index)}; expected {_EXPECTED}.")
+
+
+def index_of_text(text: str) -> IndexValue:
+    """Read a value as it is written in Python; for commands and statements, which have texts only.
+
+    >>> index_of_text("ConsistentBuckets(4, virtual_logs=True)")
+    ConsistentBuckets(count=4, hash_fields=(), virtual_logs=True)
+    """
+    by_name = {kind.__name__: kind for kind in _CHECKS}
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("it is no name with arguments in parentheses")
+        kind = by_name[call.func.id]
+        values = [ast.literal_eval(value) for value in call.args]
+        named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+        value = kind(*values, **named)
+    except (SyntaxError, ValueError, KeyError, TypeError) as fault:
+        why = f"there is no index {fault}" if isinstance(fault, KeyError) else str(fault).split(" (")[0]
+        raise ConfigError(f"index is {text!r}; expected {_EXPECTED}: {why}.") from None
+    checked = told(value)
+    assert checked is not None
+    return checked
+
+
+def stored(properties: TableProperties) -> _Ours | None:
+    """Return what the table says itself; None if it does not, or keeps it elsewhere, as rules are."""
+    count, fields = properties.bucket_count, properties.hash_fields or ()
+    if properties.bucket_engine is None or count is None or RULE_TYPE_KEY in properties.raw:
+        return None
+    if properties.bucket_engine == BucketEngine.SIMPLE:
+        return SimpleBuckets(count, fields)
+    if properties.bucket_engine != BucketEngine.CONSISTENT_HASHING:
+        return None
+    return ConsistentBuckets(count, fields, properties.raw.get(VIRTUAL_LOGS, "").strip().lower() == "true")
+
+
+def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> None:
+    """Raise `LayoutMismatchError` if the table says that it has another index.
+
+    What only its files tell, rules and the buckets of a table of Hudi's, is compared when they are read.
+    """
+    if not isinstance(index, _Ours):
+        _refuse_other_settings(index, properties, uri)
+        return
+    says = stored(properties)
+    if says is not None:
+        wanted = replace(index, hash_fields=index.hash_fields or says.hash_fields)
+        if isinstance(wanted, ConsistentBuckets) and isinstance(says, ConsistentBuckets):
+            wanted = replace(wanted, virtual_logs=wanted.virtual_logs or says.virtual_logs)
+        # Hash fields have no order: the key's counts.
+        if _ordered(wanted) == _ordered(says):
+            return
+        raise differs(uri, says, index)
+    has_rules = RULE_TYPE_KEY in properties.raw
+    if has_rules and not isinstance(index, PartitionBuckets):
+        raise differs(uri, "partition-level buckets, by rules that table.buckets.show_config() lists", index)
+    if has_rules and isinstance(index, PartitionBuckets):
+        rule_type = properties.raw[RULE_TYPE_KEY].strip()
+        if rule_type.lower() != index.rule_type.lower():
+            raise differs(uri, f"rules of the type {rule_type}", f"{index}, of the type {index.rule_type}")
+
+
+def _refuse_other_settings(index: IndexValue, properties: TableProperties, uri: str) -> None:
+    """Compare a value of a user's engine, word by word, with what the table keeps of it."""
+    if properties.bucket_engine != index.engine:
+        raise differs(uri, f"the engine {properties.bucket_engine}", index)
+    for key, value in index.settings().items():
+        if properties.raw.get(key) != value:
+            raise differs(uri, f"{key}={properties.raw.get(key)}", f"{key}={value}")
+
+
+def differs(uri: str, says: object, index: object) -> LayoutMismatchError:
+    return LayoutMismatchError(
+        f"{uri} has {says}, and index= says {index}. A table's index is chosen when it is made: reading by another "
+        f"would miss rows, and writing by it would put keys that the table has into new file groups, as duplicates. "
+        f"Leave index= and buckets= out to go by what the table has."
+    )
+
+
+def arguments_of(index: IndexValue | None, *, of_files: bool = False) -> dict[str, Any]:
+    """Spell a value as those below take it: `buckets`, `hash_fields` and `rules`, None for what was not said.
+
+    With `of_files`, without what a table's own files tell: how many buckets a ring began with.
+    """
+    if not isinstance(index, _Ours):
+        return {"buckets": None, "hash_fields": None, "rules": None}
+    is_regex = isinstance(index, PartitionBuckets) and index.rule_type.lower() == RULE_TYPE
+    count = index.default if isinstance(index, PartitionBuckets) else index.count
+    return {
+        "buckets": None if of_files and isinstance(index, ConsistentBuckets) else count,
+        "hash_fields": index.hash_fields or None,
+        "rules": index.rules if isinstance(index, PartitionBuckets) and is_regex else None,
+    }
+
+
+def adopting(index: IndexValue | None, state: TableState) -> dict[str, Any]:
+    """Spell a value as the check of a table's keys takes it; `LayoutMismatchError` if its files say otherwise."""
+    said = arguments_of(index)
+    if index is not None:
+        _refuse_unlike_files(index, state)
+    return {
+        "buckets": said["buckets"],
+        "hash_fields": said["hash_fields"],
+        "partition_rules": said["rules"],
+    }
+
+
+def _refuse_unlike_files(index: IndexValue, state: TableState) -> None:
+    uri = state.store.uri
+    refuse_other(index, state.properties, uri)
+    has_rings = list_rings(state.store, state.timeline) is not None
+    if has_rings != isinstance(index, ConsistentBuckets):
+        raise differs(uri, "rings of consistent hashing" if has_rings else "no rings among its files", index)
+    if isinstance(index, SimpleBuckets) and list_versions(state.store, with_archived=False):
+        raise differs(uri, "bucket rules of its own, which table.buckets.show_config() lists", index)
+    if isinstance(index, ConsistentBuckets) and index.virtual_logs:
+        raise ConfigError(
+            f"index is {index}, and {uri} was not made with virtual logs; expected virtual_logs=False. They are chosen "
+            f"when a table is made."
+        )
+    if isinstance(index, PartitionBuckets) and index.rule_type.lower() != RULE_TYPE:
+        raise ConfigError(
+            f"rule_type is {index.rule_type!r}; expected {RULE_TYPE!r}: Hudi has no other rules that a "
+            f"table could be adopted with."
+        )
+
+
+def _simple(index: SimpleBuckets, what: str = "count") -> SimpleBuckets:
+    return replace(index, count=_count(index.count, what), hash_fields=_names(index.hash_fields))
+
+
+def _ruled(index: PartitionBuckets) -> PartitionBuckets:
+    for what, value in (("rules", index.rules), ("rule_type", index.rule_type)):
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(f"{what} is {shown(value)}; expected a text, such as '2026-.*,16'.")
+    return replace(index, default=_count(index.default, "default"), hash_fields=_names(index.hash_fields))
+
+
+def _consistent(index: ConsistentBuckets) -> ConsistentBuckets:
+    if not isinstance(index.virtual_logs, bool):
+        raise ConfigError(f"virtual_logs is {shown(index.virtual_logs)}; expected True or False.")
+    return replace(index, count=_count(index.count, "count"), hash_fields=_names(index.hash_fields))
+
+
+_CHECKS: Mapping[type, Callable[[Any], _Ours]] = {
+    SimpleBuckets: _simple,
+    PartitionBuckets: _ruled,
+    ConsistentBuckets: _consistent,
+}
+"""By the class of the value."""
+
+
+def _count(value: object, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ConfigError(f"{what} is {shown(value)}; expected a whole number, such as 4.")
+    if not 1 <= value <= BUCKETS_MAX:
+        raise ConfigError(
+            f"{what} is {value}; expected 1 to {BUCKETS_MAX} buckets per partition. A bucket should hold "
+            f"some hundred MB of rows."
+        )
+    return int(value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    found = (value,) if isinstance(value, str) else value
+    if isinstance(found, bytes | Mapping) or not isinstance(found, Iterable):
+        found = (None,)
+    names = tuple(found)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"hash_fields is {shown(value)}; expected names of key columns.")
+    return names
+
+
+def _ordered(index: _Ours) -> _Ours:
+    return replace(index, hash_fields=tuple(sorted(index.hash_fields)))

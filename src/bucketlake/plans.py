@@ -1,0 +1,527 @@
+"""Plans: what a table would do, decided and not yet done. Each prints, and is run by `table.run(plan)`.
+
+A plan is a frozen value, made for one table. It says no more than what the service below decided; to run it is to hand
+that back. Whatever has happened in between is for the run to find out: it does what is left of the plan, or refuses it
+where the table has moved on, and never does what the plan did not say.
+
+    compaction, clustering, resize        takes in what was written to the file groups since; refused if none is left
+    clean, archive                        refused if something is to be kept by now that the plan gives up
+    rollback, restore, savepoint, abort   refused if what they are about is not as it was
+    rescale                               takes in what was written since; refused if the rules were changed
+    adoption                              refused if the table was written to: its keys were looked at before
+    maintenance                           looks again, and does what is due then
+
+What is pending of compactions, clusterings, resizes and cleans is finished first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from bucketlake import services
+from bucketlake.commit.rollback import RolledBack
+from bucketlake.commit.writable import check_writable
+from bucketlake.errors import (
+    CommitConflictError,
+    ConcurrentWriteError,
+    ConfigError,
+    ConflictError,
+    InstantError,
+)
+from bucketlake.index import CountRules, IndexValue
+from bucketlake.index.resizes import pending_resizes
+from bucketlake.index.told import adopting
+from bucketlake.services import (
+    ArchivePlan,
+    Cleaned,
+    CleanPlan,
+    Clustered,
+    Clustering,
+    ClusteringTrigger,
+    Compacted,
+    Compaction,
+    CompactionTrigger,
+    Done,
+    Maintenance,
+    MaintenancePlan,
+    Resize,
+    ResizeTrigger,
+    RestoreOrder,
+    Retention,
+    RollbackOrder,
+    Round,
+    Savepoint,
+    Tasks,
+    here,
+)
+from bucketlake.services.clustering import due_clustering
+from bucketlake.services.maintenance import due_clean, due_compaction
+from bucketlake.services.rescale import (
+    Rescale,
+    Rescaled,
+    RescaleRollback,
+    abort_rescale,
+    look_for_rescale,
+    new_rules,
+    rescale_order,
+    rescale_table,
+    roll_back_rescale,
+)
+from bucketlake.services.resize import look_for_abort
+from bucketlake.state import TableState, load_state
+from bucketlake.storage import Store
+from bucketlake.timeline import Instant
+from bucketlake.write.adopt import AdoptPlan, Progress, run_adopt
+from bucketlake.write.adopt import plan_adopt as check_keys
+from bucketlake.write.metadata_table import (
+    DropMetadataTable,
+    plan_drop_metadata_table,
+    run_drop_metadata_table,
+)
+
+R = TypeVar("R", covariant=True)
+One = TypeVar("One")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(ABC, Generic[R]):
+    """What a table would do; prints."""
+
+    table: str
+    """The uri of the table that it was made for."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return False
+
+    def run(self, store: Store, tasks: Tasks = here) -> R:
+        """Do it, and say what was done."""
+        if store.uri != self.table:
+            raise ConfigError(
+                f"this plan was made for {self.table}, and is to be run on {store.uri}. Plan again."
+            )
+        return self._run(store, tasks)
+
+    @abstractmethod
+    def _run(self, store: Store, tasks: Tasks) -> R: ...
+
+    def _stale(self, why: str) -> CommitConflictError:
+        return CommitConflictError(
+            f"{self.table} has moved on since this was planned: {why}. Nothing was changed. Plan again."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCompaction(Plan[Done[Compacted]]):
+    pending: tuple[str, ...]
+    """Compactions that are on the timeline already, and are run first."""
+    work: Compaction
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pending and self.work.is_empty
+
+    def __str__(self) -> str:
+        return _with_pending("compaction", self.pending, self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Done[Compacted]:
+        def run(instant: str) -> Compacted:
+            return services.run_compaction(store, instant, tasks=tasks)
+
+        done = _finish(run, self.pending, but=(ConcurrentWriteError,))
+        scheduled = services.schedule_compaction(store, self.work)
+        if scheduled is None and not self.work.is_empty and not done:
+            raise self._stale(
+                "others have taken the file groups that were to be compacted, or compacted them"
+            )
+        return Done((*done, *([run(scheduled)] if scheduled is not None else [])))
+
+
+def plan_compaction(store: Store, trigger: CompactionTrigger) -> PlannedCompaction:
+    """Say which compactions are pending, and which file groups `trigger` takes."""
+    due = due_compaction(services.look(store, Maintenance()), trigger)
+    return PlannedCompaction(table=store.uri, pending=due.pending, work=due.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedClustering(Plan[Done[Clustered]]):
+    pending: tuple[str, ...]
+    """Clusterings that are on the timeline already, and are run first."""
+    work: Clustering
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pending and self.work.is_empty
+
+    def __str__(self) -> str:
+        return _with_pending("clustering", self.pending, self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Done[Clustered]:
+        def run(instant: str) -> Clustered:
+            return services.run_clustering(store, instant, tasks=tasks)
+
+        done = _finish(run, self.pending, but=(ConflictError, InstantError))
+        scheduled = services.schedule_clustering(store, self.work)
+        if scheduled is None and not self.work.is_empty and not done:
+            raise self._stale("others have taken the file groups that were to be clustered, or replaced them")
+        return Done((*done, *([run(scheduled)] if scheduled is not None else [])))
+
+
+def plan_clustering(store: Store, by: Sequence[str], trigger: ClusteringTrigger) -> PlannedClustering:
+    """Say which clusterings are pending, and which file groups `trigger` takes."""
+    due = due_clustering(store, by=by, trigger=trigger)
+    resizes = pending_resizes(store, load_state(store).timeline)  # left to who planned them
+    pending = tuple(instant for instant in due.pending if instant not in resizes)
+    return PlannedClustering(table=store.uri, pending=pending, work=due.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedClean(Plan[Done[Cleaned]]):
+    pending: tuple[str, ...]
+    """Cleans that were cut off, and are finished first."""
+    work: CleanPlan
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pending and self.work.is_empty
+
+    def __str__(self) -> str:
+        return _with_pending("clean", self.pending, self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Done[Cleaned]:
+        now = plan_clean(store, self.work.retention)
+        kept = {file.path for file in self.work.files} - {file.path for file in now.work.files}
+        kept |= set(self.work.partitions) - set(now.work.partitions)
+        if kept:
+            raise self._stale(f"{min(kept)} is to be kept by now, or is gone")
+        done = [services.finish_clean(store, instant, tasks=tasks) for instant in self.pending]
+        cleaned = services.run_clean(self.work, store, tasks=tasks)
+        return Done((*done, *([cleaned] if cleaned is not None else [])))
+
+
+def plan_clean(store: Store, retain: Retention) -> PlannedClean:
+    """Say which cleans were cut off, and which files nobody needs any more."""
+    due = due_clean(services.look(store, Maintenance()), retain)
+    return PlannedClean(table=store.uri, pending=due.pending, work=due.plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedArchive(Plan[ArchivePlan]):
+    work: ArchivePlan
+    keep_min: int
+    keep_max: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.work.instants
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> ArchivePlan:  # noqa: ARG002 # as others run
+        now = plan_archive(store, keep_min=self.keep_min, keep_max=self.keep_max).work
+        if now.instants != self.work.instants:
+            raise self._stale("other instants are to be archived")
+        return services.archive_table(store, keep_min=self.keep_min, keep_max=self.keep_max)
+
+
+def plan_archive(store: Store, *, keep_min: int, keep_max: int) -> PlannedArchive:
+    """Say which instants are to leave the timeline."""
+    state = _writable(store)
+    work = services.plan_archive(state, services.look_around(state), keep_min=keep_min, keep_max=keep_max)
+    return PlannedArchive(table=store.uri, work=work, keep_min=keep_min, keep_max=keep_max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRollback(Plan[RollbackOrder]):
+    work: RollbackOrder
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> RollbackOrder:  # noqa: ARG002 # as others run
+        services.run_rollback(self.work, store)
+        return self.work
+
+
+def plan_rollback(store: Store, instant: str) -> PlannedRollback:
+    """Say what taking an instant back deletes; `InstantError` if it must stay."""
+    order = services.look_for_rollback(load_state(store), instant)
+    return PlannedRollback(table=store.uri, work=order)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRestore(Plan[RestoreOrder]):
+    work: RestoreOrder
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> RestoreOrder:  # noqa: ARG002 # as others run
+        services.run_restore(self.work, store)
+        return self.work
+
+
+def plan_restore(store: Store, instant: str) -> PlannedRestore:
+    """Say what going back to a savepoint takes back."""
+    return PlannedRestore(table=store.uri, work=services.look_for_restore(_writable(store), instant))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSavepointDeletion(Plan[Savepoint]):
+    savepoint: Savepoint
+
+    def __str__(self) -> str:
+        return f"delete the savepoint of {self.savepoint}"
+
+    def _run(self, store: Store, tasks: Tasks) -> Savepoint:  # noqa: ARG002 # as others run
+        if services.find_savepoint(_writable(store), self.savepoint.instant) != self.savepoint:
+            raise self._stale(f"the savepoint of {self.savepoint.instant} is another one")
+        services.delete_savepoint(store, self.savepoint.instant)
+        return self.savepoint
+
+
+def plan_savepoint_deletion(store: Store, instant: str) -> PlannedSavepointDeletion:
+    """Find the savepoint to give up."""
+    found = services.find_savepoint(_writable(store), instant)
+    return PlannedSavepointDeletion(table=store.uri, savepoint=found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRescale(Plan[Rescaled]):
+    work: Rescale
+    version_before: str
+    """Of the rules that are to be replaced."""
+    budget_bytes: int
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Rescaled:
+        return rescale_table(
+            store,
+            self.work.rules,
+            version_before=self.version_before,
+            tasks=tasks,
+            budget_bytes=self.budget_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRules:
+    """Rules that a table is to get, in the words of who wants them."""
+
+    expressions: str
+    bucket_number: int | None
+    rule_type: str
+    adds: bool
+    """Whether they come before those that the table has."""
+    budget_bytes: int
+
+    def plan(self, store: Store) -> PlannedRescale:
+        """Say which partitions they change; reads footers to count rows."""
+        rules, version = self._read(store)
+        work = look_for_rescale(store, rules)
+        return PlannedRescale(
+            table=store.uri, work=work, version_before=version, budget_bytes=self.budget_bytes
+        )
+
+    def rescale(self, store: Store, tasks: Tasks) -> Rescaled:
+        """Give the table the rules, without counting first."""
+        rules, version = self._read(store)
+        return rescale_table(
+            store, rules, version_before=version, tasks=tasks, budget_bytes=self.budget_bytes
+        )
+
+    def _read(self, store: Store) -> tuple[CountRules, str]:
+        return new_rules(
+            load_state(store),
+            self.expressions,
+            default_count=self.bucket_number,
+            rule_type=self.rule_type,
+            adds=self.adds,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRescaleRollback(Plan[RescaleRollback]):
+    work: RescaleRollback
+    instant: str
+    with_newer: bool
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> RescaleRollback:  # noqa: ARG002 # as others run
+        return roll_back_rescale(store, self.instant, with_newer=self.with_newer, expected=self.work.instants)
+
+
+def plan_rescale_rollback(store: Store, instant: str, *, with_newer: bool) -> PlannedRescaleRollback:
+    """Say what taking a rescale back deletes, and which others go with it."""
+    work = rescale_order(store, instant, with_newer=with_newer)
+    return PlannedRescaleRollback(table=store.uri, work=work, instant=instant, with_newer=with_newer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedResize(Plan[Done[Clustered]]):
+    """A round of splits and merges; what it leaves may be due for another."""
+
+    pending: tuple[str, ...]
+    """Resizes that are on the timeline already, and are run first."""
+    work: Resize
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.pending and self.work.is_empty
+
+    def __str__(self) -> str:
+        return _with_pending("resize", self.pending, self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Done[Clustered]:
+        def run(instant: str) -> Clustered:
+            return services.run_resize(store, instant, tasks=tasks)
+
+        done = _finish(run, self.pending, but=(ConflictError, InstantError))
+        scheduled = services.schedule_resize(store, self.work)
+        if scheduled is None and not self.work.is_empty and not done:
+            raise self._stale(
+                "others have taken the buckets that were to be split or merged, or replaced them"
+            )
+        return Done((*done, *([run(scheduled)] if scheduled is not None else [])))
+
+
+def plan_resize(store: Store, trigger: ResizeTrigger, *, tasks: Tasks = here) -> PlannedResize:
+    """Say which resizes are pending, and what a round would do; reads the keys of large buckets."""
+    pending = tuple(pending_resizes(store, load_state(store).timeline))
+    work = services.look_for_resize(store, trigger, tasks=tasks)
+    return PlannedResize(table=store.uri, pending=pending, work=work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAbort(Plan[RolledBack | None]):
+    """A rescale or a resize to take back that is not completed."""
+
+    instant: str
+    work: RollbackOrder | None
+    """None if it is completed by now: there is nothing to take back."""
+    is_resize: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return self.work is None
+
+    def __str__(self) -> str:
+        if self.work is None:
+            return f"the resize of {self.instant} is completed: there is nothing to abort"
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> RolledBack | None:  # noqa: ARG002 # as others run
+        if self.work is None:
+            return None
+        if self.is_resize:
+            return services.abort_resize(store, self.instant)
+        return services.run_rollback(self.work, store)
+
+
+def plan_abort(store: Store, instant: str | None) -> PlannedAbort:
+    """Say what taking back the resize of `instant`, or without one the pending rescale, deletes."""
+    if instant is None:
+        order = abort_rescale(store, dry_run=True)
+        return PlannedAbort(table=store.uri, instant=order.instant.requested, work=order, is_resize=False)
+    return PlannedAbort(table=store.uri, instant=instant, work=look_for_abort(store, instant), is_resize=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAdoption(Plan[AdoptPlan]):
+    work: AdoptPlan
+    seen: tuple[Instant, ...]
+    """What had been written to the table when its keys were looked at."""
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> AdoptPlan:  # noqa: ARG002 # as others run
+        if load_state(store).timeline.writes != self.seen:
+            raise self._stale("it was written to after its keys were looked at")
+        run_adopt(store, self.work)
+        return self.work
+
+
+def plan_adoption(
+    store: Store, index: IndexValue | None, *, on_progress: Progress | None = None
+) -> PlannedAdoption:
+    """Check every key of a table that Hudi wrote against an index."""
+    state = load_state(store)
+    asked = adopting(index, state)
+    work = check_keys(state, on_progress=on_progress, **asked)
+    return PlannedAdoption(table=store.uri, work=work, seen=state.timeline.writes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMetadataDrop(Plan[DropMetadataTable]):
+    work: DropMetadataTable
+
+    @property
+    def is_empty(self) -> bool:
+        return self.work.is_empty
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> DropMetadataTable:  # noqa: ARG002 # as others run
+        if not self.work.is_empty:
+            run_drop_metadata_table(self.work, store)
+        return self.work
+
+
+def plan_metadata_drop(store: Store) -> PlannedMetadataDrop:
+    """Say what of Hudi's metadata table would be delisted and deleted."""
+    return PlannedMetadataDrop(table=store.uri, work=plan_drop_metadata_table(load_state(store)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMaintenance(Plan[Round]):
+    work: MaintenancePlan
+    maintenance: Maintenance
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.work.due
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Round:
+        return services.run_maintenance(store, self.maintenance, tasks=tasks)
+
+
+def plan_maintenance(store: Store, maintenance: Maintenance) -> PlannedMaintenance:
+    """Say which services are due."""
+    work = services.plan_maintenance(services.look(store, maintenance), maintenance)
+    return PlannedMaintenance(table=store.uri, work=work, maintenance=maintenance)
+
+
+def _with_pending(service: str, pending: Iterable[str], work: object) -> str:
+    return "\n".join([*(f"finish the pending {service} {instant}" for instant in pending), str(work)])
+
+
+def _finish(
+    run: Callable[[str], One], pending: Iterable[str], *, but: tuple[type[Exception], ...]
+) -> list[One]:
+    """Run what is pending; what another process is at, or has ended, is left to it."""
+    done = []
+    for instant in pending:
+        with suppress(*but):
+            done.append(run(instant))
+    return done
+
+
+def _writable(store: Store) -> TableState:
+    state = load_state(store)
+    check_writable(state)
+    return state

@@ -1,0 +1,74 @@
+"""Rows that a caller hands over, written: by this process, or by Spark's tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from bucketlake import given, services
+from bucketlake import spark as on_spark
+from bucketlake.arguments import WriteArguments, parsed_log_format
+from bucketlake.index import IndexValue
+from bucketlake.index.told import arguments_of
+from bucketlake.logfile import LogFormat
+from bucketlake.looks import look_at
+from bucketlake.schema import all_nullable
+from bucketlake.state import table_schema
+from bucketlake.storage import Store
+from bucketlake.write import ArrowRows, CommitSummary, Operation, WriteOptions, run_write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bucketlake.arguments import Rows, Schema
+    from bucketlake.spark.files import Files
+    from bucketlake.spark.write import SparkRows
+
+
+def write_rows(
+    store: Store, rows: Rows, operation: Operation, told: IndexValue | None, options: WriteArguments
+) -> CommitSummary:
+    """Write rows to a table, then run the services that were asked for.
+
+    `told` is what the caller takes the table's index for; another one than the table has is refused.
+    """
+    given.known(options, WriteArguments)
+    said = arguments_of(told)
+    checked = WriteOptions(
+        log_format=parsed_log_format(options.get("log_format", LogFormat.PARQUET)),
+        merge_schema=options.get("merge_schema"),
+        buckets=said["buckets"],
+        hash_fields=said["hash_fields"],
+        partition_rules=said["rules"],
+    )
+    maintenance, progress = services.asked_maintenance(options.get("maintenance")), options.get("progress")
+    taken = given.rows_of(rows, lambda: look_at(store, table_schema))
+    if isinstance(taken, pa.Table):
+        return services.look_after(store, run_write(ArrowRows(taken), store, operation, checked), maintenance)
+    by_tasks = rows_by_tasks(taken, progress)
+    summary = run_write(by_tasks, store, operation, checked)
+    tasks = given.tasks_of(by_tasks.session, progress)
+    return services.look_after(store, summary, maintenance, tasks=tasks)
+
+
+def rows_by_tasks(rows: DataFrame | Files, progress: bool | None) -> SparkRows:
+    """Let Spark's tasks write a frame, or read and write its files if it is nothing but files."""
+    files = (
+        rows if given.is_files(rows) else on_spark.plain_reads.files_read_by_frame(cast("DataFrame", rows))
+    )
+    if files is not None:
+        return on_spark.files.FileRows(files, progress=progress)
+    return on_spark.write.FrameRows(cast("DataFrame", rows), progress=progress)
+
+
+def columns_of(schema: Schema, spark: SparkSession | None) -> pa.Schema:
+    """Return the columns of a schema, of rows or of a DDL text."""
+    if isinstance(schema, str):
+        # The session decides what the word means.
+        asked = None if spark is None else spark.conf.get("spark.sql.timestampType", None)
+        return on_spark.parse_ddl(schema, has_zones=asked != "TIMESTAMP_NTZ")
+    taken = given.schema_of(schema)
+    columns = taken if isinstance(taken, pa.Schema) else on_spark.arrow_schema(taken.jsonValue())
+    # That a column of a frame has no nulls is what Spark worked out, of a literal say: no rule for rows to come.
+    return columns if taken is schema else all_nullable(columns)
