@@ -12,7 +12,8 @@ from bucketlake.storage import Store
 
 Seen = TypeVar("Seen")
 
-_LOOKS_MAX = 3
+_LOOKS_MAX = 8
+"""Each look is at another moment: to miss so often, a commit must have gone in each of them."""
 
 
 def look_at(store: Store, look: Callable[[TableState], Seen]) -> Seen:

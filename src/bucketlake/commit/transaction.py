@@ -53,6 +53,7 @@ from bucketlake.timeline import (
     delete_pending,
     encode_commit_metadata,
     encode_requested_replace,
+    load_timeline,
     process_clock,
     read_commit_metadata,
     read_requested_replace,
@@ -345,9 +346,17 @@ def _checked(
 ) -> Index:
     """Return the table's index, unless it may not be written."""
     check_writable(state)
-    if check is not None:
-        check(state)
-    return index_of(state)
+    try:
+        if check is not None:
+            check(state)
+        return index_of(state)
+    except FileNotFoundError as gone:
+        if load_timeline(state.store, state.properties).instants == state.timeline.instants:
+            raise
+        raise CommitConflictError(
+            f"others have changed the table while this write began: a file is gone ({gone}). Nothing of it is visible. "
+            f"Run it again."
+        ) from gone
 
 
 def refuse_live_writers(state: TableState, *, but: str = "", clock: Clock | None = None) -> None:

@@ -203,7 +203,14 @@ def look_for_restore(state: TableState, savepoint: str) -> RestoreOrder:
             f"archived, and what is archived cannot be taken back (hoodie.archive.beyond.savepoint)."
         )
     files = [file for group in list_folders(state).files.values() for file in group]
-    return plan_restore(state, savepoint, read_savepoint_metadata(state.store, found), files)
+    try:
+        metadata = read_savepoint_metadata(state.store, found)
+    except FileNotFoundError:
+        raise InstantError(
+            f"the savepoint of {savepoint} is gone: somebody has deleted it just now. `bucketlake savepoints` lists "
+            f"those that are there."
+        ) from None
+    return plan_restore(state, savepoint, metadata, files)
 
 
 def _archived_after(state: TableState, savepoint: str) -> Instant | None:

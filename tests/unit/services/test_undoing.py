@@ -411,3 +411,22 @@ def test_nothing_is_planned_on_what_is_taken_back_though_a_lock_was_lost() -> No
         is_there = last in {i.requested for i in load_state(store).timeline.writes}
         assert contents(table)[1] == ("second 1", 2) if is_there else ("first 1", 1), number
         assert not load_state(store).timeline.pending()
+
+
+@pytest.mark.shows("H2")
+def test_a_write_that_begins_while_the_newest_commit_is_taken_back_is_run_again() -> None:
+    origin = a_table()
+    origin.upsert(orders(range(10), "first", 1))
+    origin.upsert(orders(range(10), "second", 2))
+    last = newest(origin)
+    trial = FaultyStore(copy_of(origin.store))
+    table_of(trial).upsert(orders([50], "ours", 3))
+
+    def take_back(inner: Store) -> None:
+        with suppress(ConflictError, InstantError):
+            table_of(inner).rollback(last)
+
+    for number in range(1, len(trial.operations) // 2):
+        store = copy_of(origin.store)
+        table_of(FaultyStore(store, fails_at=number, meanwhile=take_back)).upsert(orders([50], "ours", 3))
+        assert contents(table_of(store))[50] == ("ours 50", 3), number
