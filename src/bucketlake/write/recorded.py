@@ -230,13 +230,9 @@ def _entries(group: FileGroupId, came: Any, went: Any, state: WriteState) -> Ite
     for keys, where, which in ((came, partition, file_id), (went, None, None)):
         if not len(keys):
             continue
-        columns = [
-            keys,
-            pa.array([where] * len(keys), pa.string()),
-            pa.array([which] * len(keys), pa.string()),
-        ]
+        columns = [keys, *(pa.repeat(pa.scalar(text, pa.string()), len(keys)) for text in (where, which))]
         entries = pa.RecordBatch.from_arrays(columns, schema=ENTRIES)
-        shards = index_of(state).shard_of(pa.array([partition] * len(keys), pa.string()), keys)
+        shards = index_of(state).shard_of(pa.repeat(pa.scalar(partition), len(keys)), keys)
         codes = _shard_codes(shards, state)
         order = order_of(codes)
         yield Coded(entries.take(pa.array(order)), codes[order], key_hashes(keys)[order], {})
