@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba import int64, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 _numba: Any = numba  # a border around a library whose types stand in the way
 _log = logging.getLogger("bucketlake")
@@ -73,3 +76,30 @@ def _own_folder() -> str | None:
         folder,
     )
     return str(folder)
+
+
+def _copy_bytes(  # type: ignore[no-untyped-def]  # numba infers
+    _context, target, _target_at, source, _source_at, _length
+):
+    """Copy `length` bytes from array to array.
+
+    A loop in Python's words becomes one that moves a byte at a time for the short texts of a table, at a
+    fifth of the speed.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = context.make_array(signature.args[0])(context, builder, arguments[0])
+        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
+        cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
+            builder,
+            builder.gep(to.data, [arguments[1]]),
+            builder.gep(origin.data, [arguments[3]]),
+            arguments[4],
+            context.get_constant(types.intp, 1),
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, int64, source, int64, int64), build
+
+
+copy_bytes: Any = intrinsic(_copy_bytes)

@@ -26,8 +26,7 @@ from __future__ import annotations
 
 from numba import boolean, int32, int64, njit, uint8, uint64
 
-from bucketlake.compiled import compiled
-from bucketlake.logfile.avro_kernel import copy_bytes
+from bucketlake.compiled import compiled, copy_bytes
 
 OP, NEXT, NULL_BYTE, VALUE_BYTE, SLOT, ARG = range(6)
 VALIDITY, VALUES, DATA, FIRST = range(4)

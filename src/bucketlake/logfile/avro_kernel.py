@@ -25,14 +25,10 @@ then a status other than OK, and the position at fault.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import boolean, int32, int64, njit, types, uint8, uint32, uint64
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from bucketlake.compiled import compiled
+from bucketlake.compiled import compiled, copy_bytes
 
 OP, NEXT, BRANCHES, NULL_BRANCH, SLOT, ARG = range(6)
 VALIDITY, VALUES, DATA = range(3)
@@ -53,33 +49,6 @@ _BOOLEAN, _INT, _LONG, _FLOAT, _DOUBLE, _BYTES, _FIXED = 0, 1, 2, 3, 4, 5, 6
 _ENUM, _DECIMAL_BYTES, _DECIMAL_FIXED, _RECORD, _ARRAY, _MAP, _UNION = 7, 8, 9, 10, 11, 12, 13
 
 _READ_ONLY_BYTES = types.Array(uint8, 1, "C", readonly=True)
-
-
-def _copy_bytes(  # type: ignore[no-untyped-def]  # numba infers
-    _context, target, _target_at, source, _source_at, _length
-):
-    """Copy `length` bytes from array to array.
-
-    A loop in Python's words becomes one that moves a byte at a time for the short texts of a table, at a
-    fifth of the speed.
-    """
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to = context.make_array(signature.args[0])(context, builder, arguments[0])
-        origin = context.make_array(signature.args[2])(context, builder, arguments[2])
-        cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
-            builder,
-            builder.gep(to.data, [arguments[1]]),
-            builder.gep(origin.data, [arguments[3]]),
-            arguments[4],
-            context.get_constant(types.intp, 1),
-        )
-        return context.get_dummy_value()
-
-    return types.void(target, int64, source, int64, int64), build
-
-
-copy_bytes: Any = intrinsic(_copy_bytes)
 
 
 @njit(nogil=True)
