@@ -27,6 +27,7 @@ from bucketlake.layout import (
     stated_files,
 )
 from bucketlake.layout.names import split_path
+from bucketlake.metadata.listing import list_by_metadata
 from bucketlake.schema import META_COLUMNS, avro_to_arrow
 from bucketlake.storage import FileCache, FileStat, Store, in_parallel
 from bucketlake.timeline import (
@@ -94,8 +95,12 @@ def list_folders(state: TableState) -> Listed:
 def look_at_files(state: TableState, partitions: Collection[str] | None = None) -> Listed:
     """List the data files of all partitions, or of those named, for reads and for planning writes.
 
-    Partitions are among them that are gone although commits tell of rows in them.
+    By the metadata table, where it is in step; else by folders, and then partitions are among them that are gone
+    although commits tell of rows in them.
     """
+    told = list_by_metadata(state.store, state.properties, state.timeline, partitions)
+    if told is not None:
+        return Listed(told, frozenset())
     if partitions is None or not state.properties.partition_fields:
         listed = list_folders(state)
     else:

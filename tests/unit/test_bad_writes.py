@@ -364,9 +364,9 @@ def test_a_table_that_we_must_not_write_is_refused_and_the_way_on_named(
         getattr(table, operation)(GOLDEN_ROWS)
 
 
-def test_a_metadata_table_is_only_to_be_dropped_where_that_helps(table: Table) -> None:
+def test_a_metadata_table_that_is_listed_and_not_there_is_not_written_on(table: Table) -> None:
     update_properties(table.store, {"hoodie.table.metadata.partitions": "files"})
-    with unchanged(table.store), pytest.raises(UnsupportedError, match="`bucketlake metadata drop "):
+    with unchanged(table.store), pytest.raises(CorruptTableError, match="`bucketlake metadata rebuild "):
         table.upsert(rows({}))
     run_drop_metadata_table(plan_drop_metadata_table(load_state(table.store)), table.store)
     table.upsert(rows({"ts": 5}))

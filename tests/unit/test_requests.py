@@ -20,7 +20,7 @@ ENGINES: dict[str, IndexValue] = {
     "rules": PartitionBuckets("p0,3", default=2),
     "ring": ConsistentBuckets(2),
 }
-MOST = {"simple": (42, 14), "rules": (45, 15), "ring": (42, 13)}
+MOST = {"simple": (43, 14), "rules": (46, 15), "ring": (43, 13)}
 """Requests of a one-row upsert, and lists among them, as docs/reliability.md has them."""
 
 

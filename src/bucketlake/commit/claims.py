@@ -58,6 +58,8 @@ class Claim:
     """What a plan's requested file says, as text: see `packed`."""
     keeps_plan: bool = False
     """Of a rollback: it takes back what was run of a plan, which may be run again then."""
+    metadata_completed: str | None = None
+    """When the same is completed in the metadata table, which is first; None if there is none to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ def _read_claim(store: Store, number: int) -> Claim | None:
             completed=str(body["completed"]),
             rollback=body["rollback"],
             plan=body.get("plan"),
+            metadata_completed=body.get("metadata_completed"),
             # Claims of old do not say it, and the only plans they took back whole were resizes'.
             keeps_plan=bool(
                 body.get("keeps_plan", Action(body["action"]) in (Action.COMPACTION, Action.LOG_COMPACTION))

@@ -19,9 +19,13 @@ from dataclasses import dataclass
 
 from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims, take, unpacked
 from bucketlake.commit.locks import table_lock
+from bucketlake.commit.metadata_table import checked_step, is_listed, latest_metadata_time
+from bucketlake.commit.metadata_table import follow as put_into_metadata
 from bucketlake.config import TableProperties, load_properties
 from bucketlake.index.keeper import NOTHING, carry_out
 from bucketlake.index.keepers import keepers_of
+from bucketlake.metadata.change import tells_of
+from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     Action,
@@ -75,6 +79,11 @@ def decide(
             return None
         latest = max(latest_time(timeline, claims), decision.instant, decision.rollback or "")
         is_plan = decision.outcome is Outcome.SCHEDULE
+        metadata_completed = None
+        if decision.outcome is Outcome.ROLLBACK or (not is_plan and tells_of(decision.action)):
+            is_commit = decision.outcome is Outcome.COMMIT
+            metadata_completed = _metadata_time(store, timeline, clock, after=latest, is_commit=is_commit)
+            latest = metadata_completed or latest
         claim = Claim(
             number=claims.next_number,
             instant=decision.instant,
@@ -84,9 +93,28 @@ def decide(
             rollback=decision.rollback,
             plan=decision.plan,
             keeps_plan=decision.keeps_plan,
+            metadata_completed=metadata_completed,
         )
         if take(store, claim):
             return claim
+
+
+def _metadata_time(
+    store: Store, timeline: Timeline, clock: Clock, *, after: str, is_commit: bool
+) -> str | None:
+    """Choose when the metadata table completes what is decided; None if there is none to keep.
+
+    Somebody may have built it since we began. What is put on top of a gap hides the gap for good, so a commit is
+    refused then; a rollback is not.
+    """
+    properties = load_properties(store)
+    if not is_listed(properties):
+        return None
+    if is_commit:
+        own = checked_step(store, properties, timeline).metadata
+    else:
+        own = load_metadata_timeline(store, properties)
+    return clock.next_instant(after=max(after, latest_metadata_time(own)))
 
 
 def settle(store: Store, properties: TableProperties) -> tuple[Claims, Timeline]:
@@ -152,12 +180,29 @@ def publish_claim(
                 carry_out(store, upkeep)
                 is_just_taken = is_just_taken and upkeep == NOTHING
             if is_just_taken or not _is_overtaken(store, claim):
+                _follow_in_metadata(store, properties, claim)
                 complete_instant(
                     store, properties, instant=claim.instant, action=claim.action, completed=claim.completed
                 )
                 _follow(store, properties, claim.action)
         case Outcome.ROLLBACK:
             pass  # who takes the instant back does all of it
+
+
+def _follow_in_metadata(store: Store, properties: TableProperties, claim: Claim) -> None:
+    if claim.metadata_completed is None:
+        return
+    body = read_inflight(store, properties, claim.instant, claim.action)
+    if body:
+        put_into_metadata(
+            store,
+            properties,
+            instant=claim.instant,
+            action=claim.action,
+            completed=claim.metadata_completed,
+            body=body,
+            is_void=lambda: _is_overtaken(store, claim),
+        )
 
 
 def complete_instant(

@@ -4,6 +4,7 @@
     rows         what lies only in files that are to go, goes back to where it came from
     plan         R.rollback.requested names the files; R.rollback.inflight
     unpublish    a committed one is inflight again, without a body: readers no longer see it
+    metadata     out of the metadata table
     files        data files, and what the engine keeps of the instant
     instant      T.inflight, T.requested
     done         R_C.rollback
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims
 from bucketlake.commit.heartbeat import stop_heartbeat
 from bucketlake.commit.markers import delete_data_files, delete_markers, files_of_instant, marked_files
+from bucketlake.commit.metadata_table import delist, is_listed, is_taken_in, take_back
 from bucketlake.commit.operation import PLANNED
 from bucketlake.commit.publishing import (
     Decision,
@@ -137,9 +139,18 @@ def roll_back(
     files = _files_to_delete(store, properties, target, commit, claim.rollback)
     announce_rollback(store, properties, target, rollback=claim.rollback, files=files)
     if target.published is not None:
+        _delist_if_needed(store, properties, target)
         unpublish(store, properties, target.published)
     if target.keeps_plan and _was_run_again(store, properties, target):
         return None  # by somebody who took us for dead, and took the rollback to its end; the files are his
+    if claim.metadata_completed is not None:
+        take_back(
+            store,
+            properties,
+            instant=target.instant,
+            rollback=claim.rollback,
+            completed=claim.metadata_completed,
+        )
     delete_data_files(store, files, instant=target.instant, keep_partitions=keep_partitions)
     for keeper in keepers_of(properties):
         carry_out(store, keeper.after_taking_back(store, instant=target.instant, action=target.action))
@@ -165,6 +176,13 @@ def roll_back(
         # All tasks of a committed write are done: no file can come after this, so the markers need not stay.
         delete_markers(store, target.instant)
     return RolledBack(instant=target.instant, action=target.action, files=files)
+
+
+def _delist_if_needed(store: Store, properties: TableProperties, target: Target) -> None:
+    """What a compaction of the metadata table has taken in cannot be taken out of it again."""
+    is_kept = is_listed(load_properties(store))
+    if is_kept and is_taken_in(store, properties, target.instant):
+        delist(store)
 
 
 def _commit_of(store: Store, target: Target) -> CommitMetadata | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bucketlake.commit.metadata_table import LISTED_INFLIGHT, checked_step
 from bucketlake.config import KeyGeneratorType, TableProperties
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.fingerprint import copy_instead, refuse_without_buckets
@@ -28,17 +29,10 @@ def check_writable(state: TableState) -> None:
             remedy="Upgrade the table with Hudi: write to it once with hoodie.write.table.version=9 and "
             "hoodie.write.auto.upgrade=true, or call its procedure upgrade_table.",
         )
-    inflight = properties.raw.get("hoodie.table.metadata.partitions.inflight", "").strip()
-    if properties.metadata_partitions or inflight:
-        # Without its metadata table it would be refused all the same, and its own writers would miss their index.
+    if properties.metadata_partitions or properties.raw.get(LISTED_INFLIGHT, "").strip():
+        # One without buckets is refused whatever its metadata table is like.
         refuse_without_buckets(state)
-        raise UnsupportedError(
-            subject=f"hoodie.table.metadata.partitions of {state.store.uri}",
-            found=",".join(properties.metadata_partitions) or inflight,
-            supported="writing to tables without a metadata table: one that misses a commit hides its rows from Hudi",
-            remedy=f"Drop it with `bucketlake metadata drop {state.store.uri}`, and have Hudi's writers set "
-            f"hoodie.metadata.enable=false.",
-        )
+        checked_step(state.store, properties, state.timeline)
     _check_keys(state)
     _refuse_flag(properties, "hoodie.table.cdc.enabled", "Its change log would miss our writes. Turn it off.")
     _refuse_flag(

@@ -31,6 +31,7 @@ from bucketlake.config.properties import (
     maintenance_mode,
     parse_engine,
     parse_maintenance_mode,
+    rendered,
     table_checksum,
 )
 
@@ -62,6 +63,7 @@ __all__ = [
     "parse_maintenance_mode",
     "plan_mend",
     "render_java_properties",
+    "rendered",
     "run_mend",
     "table_checksum",
     "update_properties",

@@ -4,6 +4,7 @@ from bucketlake.layout.file_slice import BaseFile, DataFile, FileSlice, LogFile
 from bucketlake.layout.listing import (
     Listed,
     data_files_of,
+    find_data_file,
     list_files,
     list_partitions,
     list_table,
@@ -38,6 +39,7 @@ __all__ = [
     "check_files",
     "data_files_of",
     "file_groups_of",
+    "find_data_file",
     "history_needed",
     "list_files",
     "list_partitions",

@@ -1,6 +1,6 @@
 """Every file name and path below a table's root, built and parsed, here only.
 
-    base file   <fileId>_<writeToken>_<instant>.parquet
+    base file   <fileId>_<writeToken>_<instant>.parquet; .hfile in the metadata table
     log file    .<fileId>_<instant>.log.<version>[_<writeToken>][.cdc]
     marker      .hoodie/.temp/<instant>/<partition>/<file name>.marker.<CREATE|MERGE|APPEND>
 
@@ -20,6 +20,9 @@ from dataclasses import dataclass
 
 META_FOLDER = ".hoodie"
 METADATA_TABLE_FOLDER = ".hoodie/metadata"
+METADATA_PROPERTIES_PATH = ".hoodie/metadata/.hoodie/hoodie.properties"
+METADATA_TIMELINE_FOLDER = ".hoodie/metadata/.hoodie/timeline"
+METADATA_HISTORY_FOLDER = ".hoodie/metadata/.hoodie/timeline/history"
 INDEX_DEFINITIONS_PATH = ".hoodie/.index_defs/index.json"
 HASHING_CONFIG_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/configs"
 HASHING_CONFIG_ARCHIVE_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_meta/archive"
@@ -34,6 +37,7 @@ PARTITION_METADATA_PREFIX = ".hoodie_partition_metadata"
 """The file that makes a folder a partition; `.parquet` follows when the base format is used for it."""
 
 _BASE_FILE = re.compile(r"(?a:([A-Za-z0-9-]+)_([A-Za-z0-9-]+)_(\d+)\.parquet)")
+_INDEX_BASE_FILE = re.compile(r"(?a:([^_/]+)_([A-Za-z0-9-]+)_(\d+)\.hfile)")
 _LOG_FILE = re.compile(r"(?a:\.([^._/]+)_([^./]*)\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?)")
 _SHADOW = 1_000_000_007
 _HASHING_FILE = re.compile(r"(?a:(\d+)\.(hashing_config|hashing_meta|commit))")
@@ -69,6 +73,20 @@ def parse_base_file_name(name: str) -> BaseFileName | None:
 
 def render_base_file_name(name: BaseFileName) -> str:
     return f"{name.file_id}_{name.write_token}_{name.instant}.parquet"
+
+
+def parse_index_base_file_name(name: str) -> BaseFileName | None:
+    """Read the name of a base file of the metadata table; None if it is another file's.
+
+    >>> parse_index_base_file_name("files-0000-0_0-312-587_00000000000000000.hfile")
+    BaseFileName(file_id='files-0000-0', write_token='0-312-587', instant='00000000000000000')
+    """
+    found = _INDEX_BASE_FILE.fullmatch(name)
+    return BaseFileName(found[1], found[2], found[3]) if found else None
+
+
+def render_index_base_file_name(name: BaseFileName) -> str:
+    return f"{name.file_id}_{name.write_token}_{name.instant}.hfile"
 
 
 def parse_log_file_name(name: str) -> LogFileName | None:

@@ -186,6 +186,8 @@ class CleanMetadata:
     files_deleted: int
     deleted: Mapping[str, tuple[str, ...]]
     """Partition -> file names."""
+    partitions: tuple[str, ...] = ()
+    """Partitions that ceased to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,12 +415,26 @@ def read_cleaner_plan(store: Store, instant: Instant) -> CleanerPlan:
 
 
 def read_clean_metadata(store: Store, instant: Instant) -> CleanMetadata:
-    body = _Body(read_body(store, instant), instant.path)
+    return _clean_metadata(_Body(read_body(store, instant), instant.path))
+
+
+def decode_clean_metadata(data: bytes, *, path: str) -> CleanMetadata:
+    """Decode a completed clean."""
+    return _clean_metadata(_Body(_not_empty(data, path), path))
+
+
+def _clean_metadata(body: _Body) -> CleanMetadata:
+    partitions = body.mapping("partitionMetadata")
     return CleanMetadata(
         earliest_kept=body.text("earliestCommitToRetain"),
         files_deleted=body.number("totalFilesDeleted"),
         deleted=_per_partition(body, "successDeleteFiles"),
+        partitions=tuple(p for p, told in partitions.items() if _is_set(told, "isPartitionDeleted")),
     )
+
+
+def _is_set(record: object, key: str) -> bool:
+    return isinstance(record, Mapping) and bool(record.get(key))
 
 
 def read_rollback_plan(store: Store, instant: Instant) -> RollbackPlan:

@@ -308,8 +308,8 @@ def test_the_fingerprint_says_all_six() -> None:
     ("changes", "message"),
     [
         ({"hoodie__table__version": "8"}, "table version.*8.*Upgrade"),
-        ({"hoodie__table__metadata__partitions": "files"}, "bucketlake metadata drop"),
-        ({"hoodie__table__metadata__partitions__inflight": "files"}, "bucketlake metadata drop"),
+        ({"hoodie__table__metadata__partitions": "column_stats,files"}, "bucketlake metadata delist"),
+        ({"hoodie__table__metadata__partitions__inflight": "files"}, "indexer is done"),
         ({"hoodie__table__recordkey__fields": ""}, r"recordkey\.fields is empty"),
         ({"hoodie__table__keygenerator__type": "USER_PROVIDED"}, "key generator is USER_PROVIDED"),
         ({"hoodie__table__keygenerator__type": "TIMESTAMP"}, r"timebased\.timezone"),

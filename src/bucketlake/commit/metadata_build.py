@@ -1,0 +1,192 @@
+"""Build a table's metadata table, while writers go on.
+
+    look     what there is, by folders and timeline; what lies there of an older metadata table goes
+    list     under the lock: what others have committed since, the first commit of `files`, and the table lists it
+
+Writers commit under the same lock, and look then whether there is a metadata table to keep: one that began before
+follows in it all the same. Hudi's look when they begin, so while one of them is at work nothing is listed.
+
+Cut off, it leaves files that nobody looks at, and the next build removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bucketlake.commit.claims import latest_time
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED, is_listed, put_instant
+from bucketlake.commit.operation import TRANSACTIONS
+from bucketlake.commit.publishing import settle
+from bucketlake.config import TableProperties, load_properties, rendered, table_checksum, update_properties
+from bucketlake.errors import ConcurrentWriteError
+from bucketlake.layout import BaseFile, DataFile, TimelineView, stated_in
+from bucketlake.layout.names import (
+    HEARTBEAT_FOLDER,
+    METADATA_PROPERTIES_PATH,
+    METADATA_TABLE_FOLDER,
+    partition_metadata_path,
+    split_path,
+)
+from bucketlake.layout.partition_metadata import render_partition_metadata
+from bucketlake.metadata.change import change_of, tells_of
+from bucketlake.metadata.delta import first_commit
+from bucketlake.metadata.places import FILES, FIRST_INSTANT, folder_of
+from bucketlake.state import TableState, list_folders, load_state, view_for
+from bucketlake.storage import Store, in_parallel
+from bucketlake.timeline import (
+    Action,
+    Clock,
+    Instant,
+    Timeline,
+    process_clock,
+)
+
+_ROUNDS = 5
+
+Files = Mapping[str, Mapping[str, int]]
+"""Partition -> file name -> size in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltMetadata:
+    """A metadata table that was built; prints as a line."""
+
+    table: str
+    partitions: int
+    files: int
+    completed: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table} has a metadata table now: {self.files:,} files in {self.partitions:,} partitions"
+        )
+
+
+def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata | None:
+    """Build `files` and list it; None if it is listed already."""
+    properties = load_properties(store)
+    clock = clock or process_clock(properties.timeline_timezone)
+    if is_listed(properties):
+        return None
+    remove_leftovers(store)
+    for _ in range(_ROUNDS):
+        state = load_state(store)
+        files = committed_files(state)
+        with table_lock(store):
+            if is_listed(load_properties(store)):
+                return None
+            claims, timeline = settle(store, properties)
+            _refuse_hudi(store, timeline)
+            caught_up = _caught_up(store, files, state.timeline, timeline)
+            if caught_up is not None:
+                completed = clock.next_instant(after=latest_time(timeline, claims))
+                _put(store, properties, caught_up, completed)
+                count = sum(map(len, caught_up.values()))
+                return BuiltMetadata(
+                    table=store.uri, partitions=len(caught_up), files=count, completed=completed
+                )
+    raise ConcurrentWriteError(
+        f"the metadata table of {store.uri} was not built: commits were taken back while it was, {_ROUNDS} times. "
+        f"Nothing was listed. Try again when they are done."
+    )
+
+
+def remove_leftovers(store: Store) -> None:
+    """Delete what lies there of a metadata table that nobody lists."""
+    files = store.list(METADATA_TABLE_FOLDER, recursive=True).files
+    in_parallel(store.delete, [file.path for file in files], store)
+
+
+def committed_files(state: TableState) -> dict[str, dict[str, int]]:
+    """Find every data file that committed instants have written and that is there, by looking into the folders.
+
+    What dead writers left is not among them, nor what living ones have not committed.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for partition, files in list_folders(state).files.items():
+        view = view_for(state, files)
+        stated = stated_in(partition, view)
+        found[partition] = {
+            split_path(file.path)[1]: file.size_bytes
+            for file in files
+            if file.path in stated or _counts(file, view)
+        }
+    return found
+
+
+def _counts(file: DataFile, view: TimelineView) -> bool:
+    return view.is_committed(file.instant) and (isinstance(file, BaseFile) or view.is_told(file))
+
+
+def _caught_up(store: Store, files: Files, seen: Timeline, now: Timeline) -> dict[str, dict[str, int]] | None:
+    """Add what was committed since the files were looked at; None if something was taken back meanwhile."""
+    before = {(i.requested, i.action) for i in seen.completed()}
+    since = [i for i in now.completed() if (i.requested, i.action) not in before]
+    if any(i.action in (Action.ROLLBACK, Action.RESTORE) for i in since):
+        return None
+    if now.pending(Action.ROLLBACK, Action.RESTORE):
+        return None
+    found = {partition: dict(names) for partition, names in files.items()}
+    for instant in sorted((i for i in since if tells_of(i.action)), key=_completion):
+        change = change_of(instant.action, store.read(instant.path), path=instant.path)
+        for partition, added in change.added.items():
+            found.setdefault(partition, {}).update(added)
+        for partition, removed in change.removed.items():
+            for name in removed:
+                found.get(partition, {}).pop(name, None)
+        for partition in change.dropped:
+            found.pop(partition, None)
+    return found
+
+
+def _completion(instant: Instant) -> str:
+    return instant.completed or ""
+
+
+def _put(store: Store, properties: TableProperties, files: Files, completed: str) -> None:
+    store.put(METADATA_PROPERTIES_PATH, rendered(_own_properties(properties)))
+    marker = partition_metadata_path(folder_of(FILES))
+    store.put(marker, render_partition_metadata(FIRST_INSTANT, 1))
+    first = first_commit(FIRST_INSTANT, files)
+    for path, content in first.files.items():
+        store.put(path, content)
+    put_instant(store, properties, FIRST_INSTANT, Action.DELTA_COMMIT, completed=completed, body=first.body)
+    update_properties(store, {LISTED: FILES, LISTED_INFLIGHT: "", WANTED: None})
+
+
+def _own_properties(properties: TableProperties) -> dict[str, str]:
+    name = f"{properties.name}_metadata"
+    version = str(properties.table_version)
+    return {
+        "hoodie.table.name": name,
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": version,
+        "hoodie.table.initial.version": version,
+        "hoodie.table.base.file.format": "HFILE",
+        "hoodie.table.recordkey.fields": "key",
+        "hoodie.populate.meta.fields": "false",
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+        "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+        "hoodie.timeline.layout.version": "2",
+        "hoodie.timeline.path": "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        "hoodie.datasource.write.drop.partition.columns": "false",
+        "hoodie.table.checksum": str(table_checksum(database=None, name=name)),
+    }
+
+
+def _refuse_hudi(store: Store, timeline: Timeline) -> None:
+    """Refuse while a write of Hudi's is pending: it would complete without telling the metadata table."""
+    ours = {split_path(f.path)[1] for f in store.list(HEARTBEAT_FOLDER).files if f.size_bytes}
+    for pending in timeline.pending(*TRANSACTIONS):
+        if pending.requested not in ours:
+            raise ConcurrentWriteError(
+                f"the metadata table of {store.uri} is not built while the {pending.action} of {pending.requested} is "
+                f"pending: it is not ours, and would complete without telling it. Try again when it is done; if its "
+                f"writer died, roll it back with `bucketlake recover` or Hudi."
+            )

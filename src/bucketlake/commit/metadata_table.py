@@ -1,0 +1,207 @@
+"""The metadata table's part in a commit, and in taking one back.
+
+    follow       before T is published: what T changes, into the metadata table; T_C.deltacommit there
+    take_back    after T was unpublished: its logs away, T off the metadata table's timeline, R.rollback there
+    delist       from here on nobody looks at the metadata table
+
+Who reads between the two steps of a commit finds T pending in the table, and passes over what the metadata table has of
+it. All of it may be done twice, or by two at once.
+
+An instant that a compaction of the metadata table has taken in cannot be taken out again. Then the metadata table is
+delisted before the instant is unpublished, and built anew when all is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bucketlake.config import TableProperties, load_properties, update_properties
+from bucketlake.errors import CorruptTableError, UnsupportedError
+from bucketlake.layout.names import METADATA_TABLE_FOLDER, parse_log_file_name, split_path
+from bucketlake.metadata.change import change_of
+from bucketlake.metadata.delta import delta_commit
+from bucketlake.metadata.places import FILES, MAINTAINED, timeline_properties
+from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
+from bucketlake.storage import Store
+from bucketlake.timeline import (
+    Action,
+    InstantName,
+    RollbackMetadata,
+    RollbackPlan,
+    State,
+    Timeline,
+    delete_pending,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+    instant_path,
+    publish,
+    write_inflight,
+    write_requested,
+)
+
+LISTED = "hoodie.table.metadata.partitions"
+LISTED_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
+WANTED = "bucketlake.metadata.partitions"
+"""A table property: what is to be listed again once it was built anew."""
+
+
+def is_listed(properties: TableProperties) -> bool:
+    """Tell whether a table has a metadata table, as far as anybody may look at it."""
+    return FILES in properties.metadata_partitions
+
+
+def check_maintained(store: Store, properties: TableProperties) -> None:
+    """Refuse a table whose metadata table has parts that would not follow what we write."""
+    inflight = properties.raw.get(LISTED_INFLIGHT, "").strip()
+    if inflight:
+        raise UnsupportedError(
+            subject=f"{LISTED_INFLIGHT} of {store.uri}",
+            found=inflight,
+            supported="writing while nobody builds a part of the metadata table",
+            remedy="Wait until Hudi's indexer is done; if it died, drop that index with Hudi.",
+        )
+    others = sorted(set(properties.metadata_partitions) - MAINTAINED)
+    if others:
+        raise UnsupportedError(
+            subject=f"{LISTED} of {store.uri}",
+            found=",".join(properties.metadata_partitions),
+            supported=f"writing where {','.join(sorted(MAINTAINED))} is all: Hudi reads by {', '.join(others)} too, "
+            f"and would miss our rows",
+            remedy=f"Delist them with `bucketlake metadata delist {store.uri}`, or let writes do so: "
+            f"`bucketlake metadata delist {store.uri} --always`. Hudi's writers make them again unless they set "
+            f"hoodie.metadata.index.column.stats.enable=false.",
+        )
+
+
+def checked_step(store: Store, properties: TableProperties, timeline: Timeline | None = None) -> Step:
+    """Refuse a table whose metadata table is not in step; say how it is."""
+    check_maintained(store, properties)
+    step = look_at_step(store, properties, timeline)
+    if not step.is_kept:
+        raise CorruptTableError(
+            path=METADATA_TABLE_FOLDER,
+            found=f"a metadata table that is {step}",
+            expected="every completed instant of the table in both timelines",
+            remedy=f"Hudi reads by it, and misses rows. Build it anew: `bucketlake metadata rebuild {store.uri}`.",
+        )
+    return step
+
+
+def follow(
+    store: Store,
+    properties: TableProperties,
+    *,
+    instant: str,
+    action: Action,
+    completed: str,
+    body: bytes,
+    is_void: Callable[[], bool],
+) -> None:
+    """Put what an instant changes into the metadata table. `is_void` is asked before it counts there."""
+    path = instant_path(properties, InstantName(instant, action, State.INFLIGHT))
+    delta = delta_commit(instant, change_of(action, body, path=path))
+    for file, content in delta.files.items():
+        store.put_new(file, content)
+    put_instant(
+        store, properties, instant, Action.DELTA_COMMIT, completed=completed, body=delta.body, is_void=is_void
+    )
+
+
+def put_instant(
+    store: Store,
+    properties: TableProperties,
+    instant: str,
+    action: Action,
+    *,
+    completed: str,
+    body: bytes,
+    plan: bytes = b"",
+    is_void: Callable[[], bool] = lambda: False,
+) -> None:
+    """Put an instant on the metadata table's timeline, from beginning to end."""
+    own = timeline_properties(properties)
+    write_requested(store, own, instant=instant, action=action, body=plan)
+    write_inflight(store, own, instant=instant, action=action, body=body)
+    if not is_void():
+        publish(store, own, instant=instant, action=action, completed=completed, body=body)
+
+
+def is_taken_in(store: Store, properties: TableProperties, instant: str) -> bool:
+    """Tell whether a compaction of the metadata table, run or planned, has taken an instant in."""
+    timeline = load_metadata_timeline(store, properties)
+    found = next((i for i in timeline.writes if i.requested == instant), None)
+    compactions = [
+        i.requested
+        for i in timeline.instants
+        if i.action is Action.COMPACTION or (i.is_completed and i.action is Action.COMMIT)
+    ]
+    newest = max(compactions, default="")
+    # One that is archived there was taken in before.
+    return newest > (found.completed or "") if found is not None else bool(newest) and instant < newest
+
+
+def take_back(
+    store: Store,
+    properties: TableProperties,
+    *,
+    instant: str,
+    rollback: str,
+    completed: str,
+) -> None:
+    """Take an instant that is no longer published out of the metadata table, if it is there."""
+    own = timeline_properties(properties)
+    timeline = load_metadata_timeline(store, properties)
+    logs = _logs_of(store, instant)
+    is_there = any(i.requested == instant and i.action is Action.DELTA_COMMIT for i in timeline.instants)
+    is_begun = any(i.requested == rollback for i in timeline.pending(Action.ROLLBACK))
+    if not (is_there or is_begun or logs):
+        return
+    root = f"{store.uri}/{METADATA_TABLE_FOLDER}"
+    names = {partition: tuple(split_path(path)[1] for path in paths) for partition, paths in logs.items()}
+    plan = RollbackPlan(target=instant, action=Action.DELTA_COMMIT, files=names)
+    write_requested(
+        store, own, instant=rollback, action=Action.ROLLBACK, body=encode_rollback_plan(plan, root=root)
+    )
+    write_inflight(store, own, instant=rollback, action=Action.ROLLBACK)
+    for paths in logs.values():
+        for path in paths:
+            store.delete(path)
+    for found in timeline.completed(Action.DELTA_COMMIT):
+        if found.requested == instant:
+            store.delete(found.path)
+    delete_pending(store, own, instant=instant, action=Action.DELTA_COMMIT)
+    done = RollbackMetadata(
+        rolled_back=(instant,), files_deleted=sum(map(len, names.values())), deleted=names
+    )
+    body = encode_rollback_metadata(done, action=Action.DELTA_COMMIT, started=rollback, taken_ms=0, root=root)
+    publish(store, own, instant=rollback, action=Action.ROLLBACK, completed=completed, body=body)
+
+
+def delist(store: Store) -> TableProperties:
+    """Let nobody look at the metadata table any more, and remember what there was, to build it anew."""
+    properties = load_properties(store)
+    if not properties.metadata_partitions:
+        return properties
+    return update_properties(store, {LISTED: None, LISTED_INFLIGHT: None, WANTED: FILES})
+
+
+def latest_metadata_time(timeline: Timeline) -> str:
+    """Return the latest time that the metadata table has used."""
+    return max((time for i in timeline.instants for time in (i.requested, i.completed) if time), default="")
+
+
+def _logs_of(store: Store, instant: str) -> dict[str, tuple[str, ...]]:
+    """Find the logs of an instant, by listing: what a commit tells of may not be all."""
+    found: dict[str, tuple[str, ...]] = {}
+    for folder in store.list(METADATA_TABLE_FOLDER).folders:
+        partition = split_path(folder)[1]
+        if partition.startswith("."):
+            continue
+        logs = [
+            file.path
+            for file in store.list(folder).files
+            if (log := parse_log_file_name(split_path(file.path)[1])) and log.instant == instant
+        ]
+        if logs:
+            found[partition] = tuple(logs)
+    return found

@@ -1,0 +1,1 @@
+"""Hudi's metadata table: a table beside the table, which tells of its files. Kept in step by every commit."""

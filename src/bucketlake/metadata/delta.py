@@ -1,0 +1,118 @@
+"""A delta commit of the metadata table, as bytes: what a change of the table becomes. Pure.
+
+    .hoodie/metadata/files/.files-0000-0_<instant>.log.1_<token>    an HFile block with the records
+    <instant>_<completed>.deltacommit                               its body, on the metadata table's timeline
+
+It has the instant time of what it follows. The same change gives the same bytes, so that whoever comes second puts
+what is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bucketlake import hfile
+from bucketlake.layout.names import (
+    WRITE_TOKEN,
+    BaseFileName,
+    LogFileName,
+    render_index_base_file_name,
+    render_log_file_name,
+)
+from bucketlake.logfile.frame import BlockType, HeaderKey, encode_block
+from bucketlake.metadata.change import Change
+from bucketlake.metadata.files import ALL_PARTITIONS, Entries, FileEntry, encode_entries, key_of
+from bucketlake.metadata.places import FILES, FILES_SHARD, folder_of
+from bucketlake.metadata.record_schema import RECORD_SCHEMA, STORED_SCHEMA
+from bucketlake.timeline import SCHEMA_KEY, Action, CommitMetadata, WriteStat, encode_commit_metadata
+
+_UPDATE = "UPSERT_PREPPED"
+_FIRST = "BULK_INSERT_PREPPED"
+_NO_DELETES = bytes.fromhex("00 00 00 03 00 00 00 01 00")
+"""The content of a delete block of the third version that names no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """What an instant puts into the metadata table."""
+
+    files: Mapping[str, bytes]
+    """Path -> content; they come before the instant."""
+    body: bytes
+
+
+def delta_commit(instant: str, change: Change) -> DeltaCommit:
+    """Return the delta commit that follows a change of the table."""
+    records = records_of(change)
+    image = encode_records(records)
+    header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: STORED_SCHEMA}
+    data = encode_block(BlockType.HFILE_DATA, header, image)
+    name = render_log_file_name(LogFileName(FILES_SHARD, instant, 1, WRITE_TOKEN))
+    stat = _stat(name, len(data), len(records), is_log=True)
+    return DeltaCommit({f"{folder_of(FILES)}/{name}": data}, _body(_UPDATE, stat))
+
+
+def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> DeltaCommit:
+    """Return the delta commit with which `files` begins: all that there is, as a base file.
+
+    Hudi makes a shard known by a log that says nothing, and so do we.
+    """
+    records = records_of(Change(added=listing))
+    image = encode_records(records)
+    log = render_log_file_name(LogFileName(FILES_SHARD, instant, 1, "0-0-0"))
+    base = render_index_base_file_name(BaseFileName(FILES_SHARD, WRITE_TOKEN, instant))
+    folder = folder_of(FILES)
+    files = {
+        f"{folder}/{log}": encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES),
+        f"{folder}/{base}": image,
+    }
+    return DeltaCommit(files, _body(_FIRST, _stat(base, len(image), len(records), is_log=False)))
+
+
+def records_of(change: Change) -> dict[str, Entries]:
+    """Return the records that tell of a change, by key. Which partitions it touches is said even if none is new."""
+    partitions = {key_of(p): FileEntry(0) for p in change.added}
+    partitions |= {key_of(p): FileEntry(0, is_deleted=True) for p in change.dropped}
+    records: dict[str, Entries] = {ALL_PARTITIONS: partitions}
+    for partition in change.added.keys() | change.removed.keys():
+        entries = {name: FileEntry(size) for name, size in change.added.get(partition, {}).items()}
+        entries |= {name: FileEntry(0, is_deleted=True) for name in change.removed.get(partition, ())}
+        records[key_of(partition)] = entries
+    return records
+
+
+def encode_records(records: Mapping[str, Entries]) -> bytes:
+    """Return records of `files` as an HFile: a base file, or the content of a log block."""
+    # Python sorts texts by code point, and UTF-8 keeps that order.
+    keys = sorted(records)
+    values = [encode_entries(key, records[key]) for key in keys]
+    return hfile.encode(
+        pa.array([key.encode() for key in keys], pa.binary()),
+        pa.array(values, pa.binary()),
+        info={"schema": STORED_SCHEMA.encode()},
+    )
+
+
+def _stat(name: str, size_bytes: int, count: int, *, is_log: bool) -> WriteStat:
+    return WriteStat(
+        partition=FILES,
+        file_id=FILES_SHARD,
+        path=f"{FILES}/{name}",
+        previous_instant=None,
+        written=count,
+        inserted=0 if is_log else count,
+        updated=count if is_log else 0,
+        deleted=0,
+        errors=0,
+        written_bytes=size_bytes,
+        size_bytes=size_bytes,
+        log_files=(name,) if is_log else (),
+    )
+
+
+def _body(operation: str, *stats: WriteStat) -> bytes:
+    metadata = CommitMetadata(operation=operation, write_stats=stats, extra={SCHEMA_KEY: RECORD_SCHEMA})
+    return encode_commit_metadata(metadata, action=Action.DELTA_COMMIT)

@@ -1,0 +1,47 @@
+"""Where the metadata table's parts are, and what they are called.
+
+    .hoodie/metadata/.hoodie/timeline    its own timeline
+    .hoodie/metadata/<partition>         the shards of one of its partitions, a file group each
+
+It lives in the folder of the table that it tells of, so it is reached through the same store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bucketlake.config import TableProperties, TableType
+from bucketlake.layout.names import METADATA_HISTORY_FOLDER, METADATA_TABLE_FOLDER, METADATA_TIMELINE_FOLDER
+
+FILES = "files"
+"""The partition that lists data files."""
+FILES_SHARD = "files-0000-0"
+"""Its one shard."""
+MAINTAINED = frozenset({FILES})
+"""The partitions that bucketlake keeps in step."""
+
+FIRST_INSTANT = "0" * 17
+"""When `files` was made: Hudi counts the beginnings of partitions from zero."""
+
+
+def folder_of(partition: str) -> str:
+    return f"{METADATA_TABLE_FOLDER}/{partition}"
+
+
+def timeline_properties(properties: TableProperties) -> TableProperties:
+    """Return a table's properties with the metadata table's timeline in place of its own."""
+    return replace(
+        properties,
+        table_type=TableType.MERGE_ON_READ,
+        timeline_folder=METADATA_TIMELINE_FOLDER,
+        history_folder=METADATA_HISTORY_FOLDER,
+    )
+
+
+def is_own_instant(instant: str) -> bool:
+    """Tell whether an instant made a partition of the metadata table: no instant of the table has its time.
+
+    >>> is_own_instant("00000000000000002"), is_own_instant("20240102030405678")
+    (True, False)
+    """
+    return instant.startswith("0" * 14)
