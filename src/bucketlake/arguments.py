@@ -192,10 +192,10 @@ def maintenance_for(properties: TableProperties, words: MaintenanceArguments) ->
     is_said = any(value is not None for value in words.values())
     if not is_said and maintenance_mode(properties) is not MaintenanceMode.OFF:
         return maintenance_of(properties)
-    return maintenance_in_words(words)
+    return _in_words(words)
 
 
-def maintenance_in_words(words: MaintenanceArguments) -> Maintenance:
+def _in_words(words: MaintenanceArguments) -> Maintenance:
     """Choose the services that something is said of; ConfigError if there is none."""
     given.numbers(words, MaintenanceArguments)
     said = {name: value for name, value in words.items() if value is not None}

@@ -293,6 +293,20 @@ def test_services_are_called_and_show_what_they_did(
     assert rows(run("SELECT * FROM orders ORDER BY id")) == before
 
 
+@pytest.mark.shows("H1", "H4")
+def test_maintenance_without_words_is_what_the_table_gets_from_its_writers(run: Run, orders: Table) -> None:
+    orders.alter(maintenance="service")
+    for n in range(20):
+        orders.upsert([{"id": "a", "n": n, "ts": n, "dt": "x"}])
+    (due,) = run("CALL plan_maintenance(table => 'orders')").collect()[:1]
+    assert "compact" in due.plan
+    steps = {row.service: row for row in run("CALL maintain(table => 'orders')").collect()}
+    assert "1 file group" in steps["compaction"].text
+    orders.alter(maintenance="off")
+    with pytest.raises(ConfigError, match=r"nothing to do was named.*alter\(maintenance='service'\)"):
+        run("CALL maintain(table => 'orders')")
+
+
 @pytest.mark.shows("H4")
 def test_a_call_without_a_table_is_for_that_of_the_last_statement(run: Run, orders: Table) -> None:
     run("SELECT * FROM orders")

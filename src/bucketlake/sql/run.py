@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from bucketlake import given
 from bucketlake import spark as on_spark
-from bucketlake.arguments import MaintenanceArguments, RulesArguments, maintenance_in_words
+from bucketlake.arguments import MaintenanceArguments, RulesArguments, maintenance_for
 from bucketlake.config import MaintenanceMode
 from bucketlake.errors import ConfigError, NotATableError
 from bucketlake.index.hints import refuse_hints
@@ -337,7 +337,8 @@ def _call(spark: SparkSession, table: Table, call: ProcedureCall) -> Any:
     if call.name == "adopt":
         return table.run(table.plan_adopt(**arguments))
     if call.name in ("maintain", "plan_maintenance"):
-        arguments = {"maintenance": maintenance_in_words(cast("MaintenanceArguments", arguments))}
+        words = cast("MaintenanceArguments", arguments)
+        arguments = {"maintenance": maintenance_for(table.properties, words)}
     owner, _, method = call.name.rpartition(".")
     run = getattr(table.buckets if owner else table, method)
     takes = signature(run).parameters

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from bucketlake import CompactionTrigger, ConsistentBuckets, Maintenance, PartitionBuckets
-from bucketlake.arguments import maintenance_in_words
+from bucketlake.arguments import maintenance_for
 from bucketlake.errors import ConfigError
 from bucketlake.services import Done
+from bucketlake.services.upkeep import maintenance_of
 from bucketlake.sql.frames import table_of
 from bucketlake.sql.parse import Insert, PassThrough, parse
 from bucketlake.sql.procedures import PROCEDURES, ProcedureCall
@@ -113,14 +114,21 @@ def test_hints_of_a_query_are_left_to_spark() -> None:
     assert not found.options
 
 
-def test_maintenance_is_said_in_words() -> None:
-    assert maintenance_in_words(
-        {"compact_delta_commits": 5, "archive_min": 2, "archive_max": 3}
-    ) == Maintenance(compact=CompactionTrigger(delta_commits=5), archive=(2, 3))
+def test_maintenance_is_said_in_words_or_by_the_table() -> None:
+    table = orders_table("memory://procedures-maintenance")
+    words = {"compact_delta_commits": 5, "archive_min": 2, "archive_max": 3}
+    in_words = Maintenance(compact=CompactionTrigger(delta_commits=5), archive=(2, 3))
+    for mode in ("inline", "service", "off"):
+        table.alter(maintenance=mode, keep_commits=9)
+        assert maintenance_for(table.properties, words) == in_words
+        with pytest.raises(ConfigError, match="archive_min and archive_max belong together"):
+            maintenance_for(table.properties, {"archive_min": 2})
+        if mode != "off":
+            assert maintenance_for(table.properties, {"clean_hours": None}) == maintenance_of(
+                table.properties
+            )
     with pytest.raises(ConfigError, match="expected at least one of compact_delta_commits, "):
-        maintenance_in_words({})
-    with pytest.raises(ConfigError, match="archive_min and archive_max belong together"):
-        maintenance_in_words({"archive_min": 2})
+        maintenance_for(table.properties, {})
 
 
 def test_whatever_a_call_returns_is_a_table_of_named_columns() -> None:
