@@ -34,7 +34,6 @@ from bucketlake.errors import (
 )
 from bucketlake.index import CountRules, IndexValue
 from bucketlake.index.resizes import pending_resizes
-from bucketlake.index.told import adopting
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
@@ -457,8 +456,7 @@ def plan_adoption(
 ) -> PlannedAdoption:
     """Check every key of a table that Hudi wrote against an index."""
     state = load_state(store)
-    asked = adopting(index, state)
-    work = check_keys(state, on_progress=on_progress, **asked)
+    work = check_keys(state, index, on_progress=on_progress)
     return PlannedAdoption(table=store.uri, work=work, seen=state.timeline.writes)
 
 

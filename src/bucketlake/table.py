@@ -41,7 +41,7 @@ from bucketlake.config import (
 )
 from bucketlake.errors import ConfigError, shown
 from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index
-from bucketlake.index.told import arguments_of, refuse_other, told
+from bucketlake.index.told import refuse_other, told
 from bucketlake.keygen import KeyGenerator
 from bucketlake.looks import look_at
 from bucketlake.read import (
@@ -633,7 +633,7 @@ class Table:
 
     def _index(self, state: TableState, query: Query | None) -> Index:
         as_of = query.as_of if query is not None else None
-        return resolve_index(state, as_of=as_of, **arguments_of(self._told, of_files=True))
+        return resolve_index(state, self._told, as_of=as_of)
 
     def _checked(self, plan: ReadPlan, index: Index) -> ReadPlan:
         """Check what the caller said of the buckets against the keys, once per partition."""

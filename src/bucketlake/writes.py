@@ -10,7 +10,6 @@ from bucketlake import given, services
 from bucketlake import spark as on_spark
 from bucketlake.arguments import WriteArguments, parsed_log_format
 from bucketlake.index import IndexValue
-from bucketlake.index.told import arguments_of
 from bucketlake.logfile import LogFormat
 from bucketlake.looks import look_at
 from bucketlake.schema import all_nullable
@@ -34,13 +33,10 @@ def write_rows(
     `told` is what the caller takes the table's index for; another one than the table has is refused.
     """
     given.known(options, WriteArguments)
-    said = arguments_of(told)
     checked = WriteOptions(
         log_format=parsed_log_format(options.get("log_format", LogFormat.PARQUET)),
         merge_schema=options.get("merge_schema"),
-        buckets=said["buckets"],
-        hash_fields=said["hash_fields"],
-        partition_rules=said["rules"],
+        index=told,
     )
     maintenance, progress = services.asked_maintenance(options.get("maintenance")), options.get("progress")
     taken = given.rows_of(rows, lambda: look_at(store, table_schema))

@@ -34,6 +34,7 @@ from bucketlake.index.fingerprint import (
 )
 from bucketlake.layout.names import CLAIM_FOLDER
 from bucketlake.logfile import LogFormat
+from bucketlake.plans import plan_adoption
 from bucketlake.services import (
     Retention,
     archive_table,
@@ -61,7 +62,6 @@ from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import WRITE_ACTIONS, Action, load_history
 from bucketlake.write import TableSpec, WriteOptions, append_rows, begin_append, complete_append, create, job
-from bucketlake.write.adopt import adopt
 from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
 from stand_ins.aging import Bucket, age, copy_of
 from stand_ins.orders_table import SCHEMA, orders
@@ -212,7 +212,12 @@ def properties_cases() -> Iterator[Case]:
         update_properties(store, dict.fromkeys(keys))
         return store
 
-    yield Case(name="adopt", make=unadopted, act=lambda store: adopt(store, buckets=2), sets_up=True)
+    yield Case(
+        name="adopt",
+        make=unadopted,
+        act=lambda store: plan_adoption(store, SimpleBuckets(2)).run(store),
+        sets_up=True,
+    )
 
     def with_metadata() -> Bucket:
         store = copy_of(written("cow"))

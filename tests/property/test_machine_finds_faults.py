@@ -85,11 +85,11 @@ def _keeps_records_of_the_undone(patch: pytest.MonkeyPatch) -> None:
 def _refuses_beside_an_upgrade(patch: pytest.MonkeyPatch) -> None:
     resolve_index = fingerprint.resolve_index
 
-    def mutant(state: TableState, **how: Any) -> Index:
+    def mutant(state: TableState, *said: Any, **how: Any) -> Index:
         versions = list_versions(state.store, with_archived=False)
         if versions and load_rules(state.store, state.timeline).rules is None:
             return NoIndex("none of its rules counts")
-        return resolve_index(state, **how)
+        return resolve_index(state, *said, **how)
 
     patch.setattr(fingerprint, "resolve_index", mutant)
 

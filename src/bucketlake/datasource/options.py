@@ -78,10 +78,8 @@ class SinkOptions:
     path: str
     storage: Mapping[str, str] | None
     write: WriteOptions
-    index: IndexValue | None
-    """What the caller takes the table's index for."""
     hints: Mapping[str, str]
-    """The same in Hudi's words, of which some may be given."""
+    """What the caller takes the table's index for, in Hudi's words, of which some may be given."""
     maintenance: MaintenanceMode | None = None
     """None: as the table says."""
 
@@ -98,8 +96,8 @@ class SinkOptions:
             write=WriteOptions(
                 log_format=LogFormat(log_format),
                 merge_schema=_boolean(options, "merge_schema") if "merge_schema" in options else None,
+                index=_index(options),
             ),
-            index=_index(options),
             hints=hints,
             maintenance=parse_maintenance_mode(options["maintenance"]) if "maintenance" in options else None,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -20,7 +20,7 @@ from bucketlake.config import MaintenanceMode, load_properties
 from bucketlake.datasource.options import SinkOptions
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.hints import refuse_hints
-from bucketlake.index.told import arguments_of, refuse_other
+from bucketlake.index.told import refuse_other
 from bucketlake.services import look_after
 from bucketlake.spark import arrow_schema, settle_worker
 from bucketlake.state import load_state
@@ -59,16 +59,9 @@ class LogWriter(DataSourceArrowWriter):
         columns = arrow_schema(schema.jsonValue())
         if options.hints:
             refuse_hints(options.hints, load_state(store))
-        if options.index is not None:
-            refuse_other(options.index, load_properties(store), store.uri)
-        said = arguments_of(options.index)
-        write = replace(
-            options.write,
-            buckets=said["buckets"],
-            hash_fields=said["hash_fields"],
-            partition_rules=said["rules"],
-        )
-        return cls(begin_append(store, columns, write), columns, options.maintenance)
+        if options.write.index is not None:
+            refuse_other(options.write.index, load_properties(store), store.uri)
+        return cls(begin_append(store, columns, options.write), columns, options.maintenance)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         settle_worker()

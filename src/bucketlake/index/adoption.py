@@ -19,12 +19,13 @@ from bucketlake.index.fingerprint import copy_instead
 from bucketlake.index.hashing_arrow import buckets_of
 from bucketlake.index.index import PlacedIndex
 from bucketlake.index.partition import list_versions
-from bucketlake.index.resolve import resolve_index
+from bucketlake.index.resolve import resolve_index, said_count, said_rules
 from bucketlake.index.rings import ConsistentBuckets, RingIndex
 from bucketlake.index.rule_types import declare_rules
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import BUCKETS_MAX
 from bucketlake.index.simple import SimpleBuckets, SimpleIndex
+from bucketlake.index.told import refuse_unlike_files
 from bucketlake.state import TableState
 
 _ALL_HASHES = 1 << 31
@@ -41,17 +42,17 @@ class LayoutToAdopt:
     """Whether the table has versions of its rules already."""
 
 
-def layout_to_adopt(
-    state: TableState, *, buckets: int | None, hash_fields: Sequence[str] | None, rules: str | None
-) -> LayoutToAdopt:
+def layout_to_adopt(state: TableState, said: IndexValue | None) -> LayoutToAdopt:
     """Take what a table says of its buckets, and a caller where it is silent; ConfigError if that is too little.
 
-    Both may be left out where the table has rings, or versions of its rules.
+    Nothing need be said where the table has rings, or versions of its rules. `LayoutMismatchError` if its files say
+    otherwise.
     """
-    if buckets is not None and not 1 <= buckets <= BUCKETS_MAX:
-        raise ConfigError(f"the bucket count is {buckets}; expected 1 to {BUCKETS_MAX} per partition.")
+    if said is not None:
+        refuse_unlike_files(said, state)
+    buckets, rules = said_count(said), said_rules(said)
     if list_rings(state.store, state.timeline) is not None:
-        index = resolve_index(state, hash_fields=hash_fields, rules=rules)
+        index = resolve_index(state, said)
         assert isinstance(index, RingIndex)
         return LayoutToAdopt(index, ConsistentBuckets(_first_count(index, buckets), index.hash_fields))
     has_versions = bool(list_versions(state.store, with_archived=False))
@@ -69,7 +70,7 @@ def layout_to_adopt(
             )
         if rules is not None:
             declare_rules(rules, buckets or stored or 1)
-    index = resolve_index(state, buckets=buckets, hash_fields=hash_fields, rules=rules)
+    index = resolve_index(state, said)
     if isinstance(index, SimpleIndex):
         return LayoutToAdopt(index, SimpleBuckets(index.count, index.hash_fields))
     if isinstance(index, RuledIndex):

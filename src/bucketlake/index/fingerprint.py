@@ -33,7 +33,14 @@ from bucketlake.index.bucket_numbers import BUCKET_COUNT, is_bucket_file_id
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import list_versions
-from bucketlake.index.resolve import resolve_index, says_the_same, simple_count
+from bucketlake.index.resolve import (
+    resolve_index,
+    said_count,
+    said_fields,
+    said_rules,
+    says_the_same,
+    simple_count,
+)
 from bucketlake.index.ruled import RULE_TYPE_KEY, RuledIndex
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout.names import HASHING_CONFIG_FOLDER, path_in_partition
@@ -76,19 +83,14 @@ def fingerprint(value: IndexValue, *, key: Sequence[str], encoding: KeyEncoding)
     }
 
 
-def writing_index(
-    state: TableState,
-    *,
-    buckets: int | None = None,
-    hash_fields: Sequence[str] | None = None,
-    rules: str | None = None,
-) -> Index:
+def writing_index(state: TableState, said: IndexValue | None = None) -> Index:
     """Return the index that rows are written by: the table's own, and never one it does not have.
 
-    `buckets`, `hash_fields` and `rules` are what the caller believes; `LayoutMismatchError` names both values where
-    they differ from the table's, and says how to adopt a table that has none.
+    `said` is what the caller takes it for; `LayoutMismatchError` names both values where they differ, and says how to
+    adopt a table that has none.
     """
     properties = state.properties
+    buckets, hash_fields, rules = said_count(said), said_fields(said), said_rules(said)
     _check_adopted(state)
     _check_encoding(properties)
     if hash_fields is not None and set(hash_fields) != set(properties.hash_fields or ()):

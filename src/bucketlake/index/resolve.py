@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
-from bucketlake.index.engines import registered_engine
+from bucketlake.index.engines import IndexValue, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
-from bucketlake.index.rings import RingIndex
+from bucketlake.index.rings import ConsistentBuckets, RingIndex
 from bucketlake.index.rule_types import read_rules
-from bucketlake.index.ruled import RuledIndex
+from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import RULE_TYPE, CountRules
-from bucketlake.index.simple import SimpleIndex
+from bucketlake.index.simple import SimpleBuckets, SimpleIndex
 from bucketlake.state import TableState
 
 _BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -33,29 +33,22 @@ COUNT_BEFORE_KEY = "bucketlake.buckets.before"
 """Where a simple table that got rules keeps the count that all partitions had, in its properties and in the commit."""
 
 
-def resolve_index(
-    state: TableState,
-    *,
-    buckets: int | None = None,
-    hash_fields: Sequence[str] | None = None,
-    rules: str | None = None,
-    as_of: str | None = None,
-) -> Index:
+def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: str | None = None) -> Index:
     """Return a table's index.
 
-    `buckets`, `hash_fields` and `rules` (with `buckets` as the default count) tell what the table keeps to
-    itself; ConfigError names both values where it doesn't and they differ. With `as_of`, an instant, the
-    layout is that of the time. Rules that are stored but can't be read by us give no index, with the reason.
+    `index` tells what the table keeps to itself; ConfigError names both values where it doesn't and they differ. With
+    `as_of`, an instant, the layout is that of the time. Rules that are stored but can't be read by us give no index,
+    with the reason.
     """
     properties = state.properties
-    if buckets is not None and buckets <= 0:
-        raise ConfigError(
-            f"the bucket count is {buckets}, and a table has one at least. Give the count it has."
-        )
-    declared = None if rules is None else read_rules(RULE_TYPE, rules, buckets or 1, subject="the rules")
-    fields = _hash_fields(properties, hash_fields)
+    # How many buckets a ring began with is none of a reader's business: the table's files tell the ring.
+    buckets = None if isinstance(index, ConsistentBuckets) else said_count(index)
+    rules = said_rules(index)
+    if rules is not None:
+        read_rules(RULE_TYPE, rules, buckets or 1, subject="the rules")
+    fields = _hash_fields(properties, said_fields(index))
     if not fields:
-        if buckets is not None or declared is not None:
+        if buckets is not None:
             raise ConfigError(
                 "the table has no record key fields, so it can't have buckets. Drop the options."
             )
@@ -64,7 +57,7 @@ def resolve_index(
     # A table that says which engine it has is not asked for what the others keep.
     engine = properties.bucket_engine
     if engine is not None and engine not in tuple(BucketEngine):
-        return _of_registered(state, engine, as_of, is_told=buckets is not None or declared is not None)
+        return _of_registered(state, engine, as_of, is_told=buckets is not None)
     may_have_rules = engine != BucketEngine.CONSISTENT_HASHING
     versions, found = (
         load_chosen(state.store, state.timeline, as_of=as_of) if may_have_rules else (NO_VERSIONS, None)
@@ -79,7 +72,7 @@ def resolve_index(
     may_have_rings = engine != BucketEngine.SIMPLE
     rings = list_rings(state.store, state.timeline, as_of=as_of) if may_have_rings else None
     if rings is not None or engine == BucketEngine.CONSISTENT_HASHING:
-        if buckets is not None or declared is not None:
+        if buckets is not None:
             raise ConfigError(
                 f"the table uses consistent hashing, and the options say buckets={buckets}, rules={rules!r}. "
                 f"Its rings know the layout; drop the options."
@@ -94,16 +87,29 @@ def resolve_index(
 
     # Of a table that is getting rules, or has lost them again, the count holds that it had before.
     count = _agreed(_BUCKETS, stored, buckets)
-    if declared is not None:
-        if count is None:
-            raise ConfigError(
-                "rules were given without a default bucket count, and the table stores none. "
-                "Give buckets= too."
-            )
-        return RuledIndex(read_rules(RULE_TYPE, rules or "", count, subject="the rules"), fields)
+    if rules is not None and count is not None:
+        return RuledIndex(read_rules(RULE_TYPE, rules, count, subject="the rules"), fields)
     if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
         return SimpleIndex(count, fields)
     return NoIndex(fields)
+
+
+def said_count(index: IndexValue | None) -> int | None:
+    """Return how many buckets a caller says that a partition has, by default or at first."""
+    if isinstance(index, PartitionBuckets):
+        return index.default
+    return index.count if isinstance(index, SimpleBuckets | ConsistentBuckets) else None
+
+
+def said_rules(index: IndexValue | None) -> str | None:
+    """Return a caller's rules, if they are of the one type that tables of Hudi's have too."""
+    is_regex = isinstance(index, PartitionBuckets) and index.rule_type.lower() == RULE_TYPE
+    return index.rules if isinstance(index, PartitionBuckets) and is_regex else None
+
+
+def said_fields(index: IndexValue | None) -> tuple[str, ...] | None:
+    """Return the hash fields that a caller names, None if he names none."""
+    return index.hash_fields or None if index is not None else None
 
 
 def _of_registered(state: TableState, word: str, as_of: str | None, *, is_told: bool) -> Index:

@@ -5,8 +5,7 @@
     stored          the value that the table's own properties make
     refuse_other    a caller may repeat what the table says, and not contradict it
 
-Those that compare take the parts of a value, one by one: `arguments_of` and `adopting` take it apart, and nobody else
-does.
+Where the table says nothing, its files may: `refuse_unlike_files`, and `resolve_index`, which takes the value too.
 """
 
 from __future__ import annotations
@@ -134,35 +133,8 @@ def differs(uri: str, says: object, index: object) -> LayoutMismatchError:
     )
 
 
-def arguments_of(index: IndexValue | None, *, of_files: bool = False) -> dict[str, Any]:
-    """Spell a value as those below take it: `buckets`, `hash_fields` and `rules`, None for what was not said.
-
-    With `of_files`, without what a table's own files tell: how many buckets a ring began with.
-    """
-    if not isinstance(index, _Ours):
-        return {"buckets": None, "hash_fields": None, "rules": None}
-    is_regex = isinstance(index, PartitionBuckets) and index.rule_type.lower() == RULE_TYPE
-    count = index.default if isinstance(index, PartitionBuckets) else index.count
-    return {
-        "buckets": None if of_files and isinstance(index, ConsistentBuckets) else count,
-        "hash_fields": index.hash_fields or None,
-        "rules": index.rules if isinstance(index, PartitionBuckets) and is_regex else None,
-    }
-
-
-def adopting(index: IndexValue | None, state: TableState) -> dict[str, Any]:
-    """Spell a value as the check of a table's keys takes it; `LayoutMismatchError` if its files say otherwise."""
-    said = arguments_of(index)
-    if index is not None:
-        _refuse_unlike_files(index, state)
-    return {
-        "buckets": said["buckets"],
-        "hash_fields": said["hash_fields"],
-        "partition_rules": said["rules"],
-    }
-
-
-def _refuse_unlike_files(index: IndexValue, state: TableState) -> None:
+def refuse_unlike_files(index: IndexValue, state: TableState) -> None:
+    """Raise `LayoutMismatchError` if a table that is to be adopted cannot have this index, by its files."""
     uri = state.store.uri
     refuse_other(index, state.properties, uri)
     has_rings = list_rings(state.store, state.timeline) is not None

@@ -1,7 +1,6 @@
 """A write: decided on the driver, done by tasks, proven and committed."""
 
 from bucketlake.commit.operation import Operation
-from bucketlake.write.adopt import adopt
 from bucketlake.write.append import (
     Append,
     Appended,
@@ -49,7 +48,6 @@ __all__ = [
     "WriteOptions",
     "WriteState",
     "abort_append",
-    "adopt",
     "alter",
     "append_rows",
     "begin_append",

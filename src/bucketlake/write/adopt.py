@@ -9,7 +9,7 @@ the layout in `hoodie.properties`, where Hudi leaves it alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
 from bucketlake.schema import RECORD_KEY_COLUMN
-from bucketlake.state import TableState, load_state
+from bucketlake.state import TableState
 from bucketlake.storage import Store
 from bucketlake.write.create import FORMAT_VERSION, FORMAT_VERSION_KEY
 
@@ -60,39 +60,14 @@ class AdoptPlan:
         )
 
 
-def adopt(
-    store: Store,
-    *,
-    buckets: int | None = None,
-    hash_fields: Sequence[str] | None = None,
-    partition_rules: str | None = None,
-    on_progress: Progress | None = None,
-) -> AdoptPlan:
-    """Check a table's layout and keep it with the table; `LayoutMismatchError` if a key does not agree with it."""
-    plan = plan_adopt(
-        load_state(store),
-        buckets=buckets,
-        hash_fields=hash_fields,
-        partition_rules=partition_rules,
-        on_progress=on_progress,
-    )
-    run_adopt(store, plan)
-    return plan
-
-
 def plan_adopt(
-    state: TableState,
-    *,
-    buckets: int | None = None,
-    hash_fields: Sequence[str] | None = None,
-    partition_rules: str | None = None,
-    on_progress: Progress | None = None,
+    state: TableState, said: IndexValue | None, *, on_progress: Progress | None = None
 ) -> AdoptPlan:
-    """Check every key of a table against a bucket count, or rules. Reads the key columns of all rows; writes nothing.
+    """Check every key of a table against an index. Reads the key columns of all rows; writes nothing.
 
-    Both may be left out where the table has versions of its rules.
+    None will do where the table has rings, or versions of its rules.
     """
-    layout = layout_to_adopt(state, buckets=buckets, hash_fields=hash_fields, rules=partition_rules)
+    layout = layout_to_adopt(state, said)
     index = layout.index
     generator = KeyGenerator.from_properties(state.properties)
     columns = dict.fromkeys([RECORD_KEY_COLUMN, *_columns_of(generator)])

@@ -23,7 +23,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, rebase
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError, SchemaError
-from bucketlake.index import Index
+from bucketlake.index import Index, IndexValue
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, Listed
@@ -94,16 +94,12 @@ class WriteOptions:
     log_format: LogFormat = LogFormat.PARQUET
     merge_schema: bool | None = None
     """Whether the rows may change the table's columns; None: if the table says so."""
-    buckets: int | None = None
-    """Said again, it must be what the table says; so must the hash fields and the rules."""
-    hash_fields: tuple[str, ...] | None = None
-    partition_rules: str | None = None
+    index: IndexValue | None = None
+    """Said again, it must be what the table says."""
 
     def index_of(self, state: TableState) -> Index:
         """Return the index that rows are written by; `LayoutMismatchError` if a choice differs from it."""
-        return writing_index(
-            state, buckets=self.buckets, hash_fields=self.hash_fields, rules=self.partition_rules
-        )
+        return writing_index(state, self.index)
 
 
 def run_write(

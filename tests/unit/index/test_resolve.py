@@ -13,10 +13,14 @@ import pytest
 
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.index import (
+    ConsistentBuckets,
     Index,
+    IndexValue,
     NoIndex,
+    PartitionBuckets,
     RingIndex,
     RuledIndex,
+    SimpleBuckets,
     SimpleIndex,
     hash_pieces,
     resolve_index,
@@ -76,27 +80,27 @@ def assert_no_row_is_pruned_away(index: Index, rows: list[dict[str, Any]]) -> No
 @pytest.mark.parametrize(
     ("name", "buckets", "hash_fields"),
     [
-        ("cow_simple_bucket", 4, None),
-        ("mor_simple_bucket_avro", 4, None),
-        ("mor_bulk_insert_bucket", 4, None),
-        ("mor_nonpartitioned", 4, None),
-        ("cow_composite_keys", 4, ["k1"]),
-        ("cow_complex_single_key", 4, None),
-        ("mor_v6", 4, None),
-        ("mor_v8", 4, None),
+        ("cow_simple_bucket", 4, ()),
+        ("mor_simple_bucket_avro", 4, ()),
+        ("mor_bulk_insert_bucket", 4, ()),
+        ("mor_nonpartitioned", 4, ()),
+        ("cow_composite_keys", 4, ("k1",)),
+        ("cow_complex_single_key", 4, ()),
+        ("mor_v6", 4, ()),
+        ("mor_v8", 4, ()),
     ],
 )
 def test_simple_buckets_find_every_row_where_hudi_put_it(
-    name: str, buckets: int, hash_fields: list[str] | None, golden_table: GoldenTable
+    name: str, buckets: int, hash_fields: tuple[str, ...], golden_table: GoldenTable
 ) -> None:
     state = load_state(LocalStore(golden_table(name)))
-    index = resolve_index(state, buckets=buckets, hash_fields=hash_fields)
+    index = resolve_index(state, SimpleBuckets(buckets, hash_fields))
     assert isinstance(index, SimpleIndex)
     assert_no_row_is_pruned_away(index, rows_of(name))
 
 
 def test_a_wrong_bucket_count_is_found_out_by_the_keys(golden_table: GoldenTable) -> None:
-    index = resolve_index(load_state(LocalStore(golden_table("cow_simple_bucket"))), buckets=5)
+    index = resolve_index(load_state(LocalStore(golden_table("cow_simple_bucket"))), SimpleBuckets(5))
     with pytest.raises(AssertionError):
         assert_no_row_is_pruned_away(index, rows_of("cow_simple_bucket"))
 
@@ -111,11 +115,9 @@ def test_partition_rules_find_every_row_where_hudi_put_it(golden_table: GoldenTa
 @pytest.mark.shows("P10")
 def test_rules_that_hudi_did_not_store_are_given_by_the_caller(golden_table: GoldenTable) -> None:
     state = load_state(LocalStore(golden_table("cow_partition_bucket_df")))
-    index = resolve_index(state, buckets=2, rules="p1,3")
+    index = resolve_index(state, PartitionBuckets("p1,3", 2))
     assert isinstance(index, RuledIndex)
     assert_no_row_is_pruned_away(index, rows_of("cow_partition_bucket_df"))
-    with pytest.raises(ConfigError, match="buckets="):
-        resolve_index(state, rules="p1,3")
 
 
 @pytest.mark.shows("C2", "C3")
@@ -152,7 +154,7 @@ def test_generated_keys_have_no_index_and_no_buckets() -> None:
     state = empty_table(hoodie__table__recordkey__fields="")
     assert isinstance(resolve_index(state), NoIndex)
     with pytest.raises(ConfigError, match="record key"):
-        resolve_index(state, buckets=4)
+        resolve_index(state, SimpleBuckets(4))
 
 
 def test_a_persisted_count_and_persisted_hash_fields_are_used() -> None:
@@ -162,7 +164,7 @@ def test_a_persisted_count_and_persisted_hash_fields_are_used() -> None:
         hoodie__index__type="BUCKET",
     )
     assert resolve_index(state) == SimpleIndex(6, ("k2",))
-    assert resolve_index(state, buckets=6, hash_fields=["k2"]) == SimpleIndex(6, ("k2",))
+    assert resolve_index(state, SimpleBuckets(6, ("k2",))) == SimpleIndex(6, ("k2",))
 
 
 def test_a_table_of_another_index_is_not_read_by_a_leftover_count() -> None:
@@ -171,14 +173,15 @@ def test_a_table_of_another_index_is_not_read_by_a_leftover_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "both"),
+    ("said", "both"),
     [
-        ({"buckets": 5}, ("6", "5")),
-        ({"hash_fields": ["k1"]}, ("k2", "k1")),
+        (SimpleBuckets(5), ("6", "5")),
+        (SimpleBuckets(6, ("k1",)), ("k2", "k1")),
+        (ConsistentBuckets(6, ("k1",)), ("k2", "k1")),
     ],
 )
 def test_an_option_that_contradicts_the_table_is_refused_with_both_values(
-    options: dict[str, Any], both: tuple[str, str]
+    said: IndexValue, both: tuple[str, str]
 ) -> None:
     state = empty_table(
         hoodie__bucket__index__num__buckets="6",
@@ -186,27 +189,27 @@ def test_an_option_that_contradicts_the_table_is_refused_with_both_values(
         hoodie__index__type="BUCKET",
     )
     with pytest.raises(ConfigError) as error:
-        resolve_index(state, **options)
+        resolve_index(state, said)
     assert all(repr(value) in str(error.value) for value in both)
 
 
 @pytest.mark.parametrize(
-    ("options", "both"), [({"buckets": 5}, ("2", "5")), ({"rules": "b,1"}, ("a,3", "b,1"))]
+    ("said", "both"), [(SimpleBuckets(5), ("2", "5")), (PartitionBuckets("b,1", 2), ("a,3", "b,1"))]
 )
 def test_an_option_that_contradicts_stored_rules_is_refused_with_both_values(
-    options: dict[str, Any], both: tuple[str, str]
+    said: IndexValue, both: tuple[str, str]
 ) -> None:
     state = with_config(empty_table(), "a,3", 2)
-    assert isinstance(resolve_index(state, buckets=2, rules="a,3"), RuledIndex)
+    assert isinstance(resolve_index(state, PartitionBuckets("a,3", 2)), RuledIndex)
     with pytest.raises(ConfigError) as error:
-        resolve_index(state, **options)
+        resolve_index(state, said)
     assert all(repr(value) in str(error.value) for value in both)
 
 
 def test_buckets_for_a_table_with_rings_are_refused(golden_table: GoldenTable) -> None:
     state = load_state(LocalStore(golden_table("mor_consistent_0_before")))
     with pytest.raises(ConfigError, match="consistent hashing"):
-        resolve_index(state, buckets=4)
+        resolve_index(state, SimpleBuckets(4))
 
 
 def test_stored_rules_we_cannot_read_give_no_index_and_the_reason() -> None:
@@ -223,10 +226,9 @@ def test_stored_rules_that_are_broken_are_corruption() -> None:
 def test_a_time_before_all_rules_has_no_index_unless_the_caller_knows(golden_table: GoldenTable) -> None:
     state = load_state(LocalStore(golden_table("mor_partition_bucket")))
     assert isinstance(resolve_index(state, as_of="20000101000000000"), NoIndex)
-    assert resolve_index(state, as_of="20000101000000000", buckets=2) == SimpleIndex(2, ("id",))
+    assert resolve_index(state, SimpleBuckets(2), as_of="20000101000000000") == SimpleIndex(2, ("id",))
 
 
-@pytest.mark.parametrize("options", [{"buckets": 0}, {"buckets": -1}, {"hash_fields": ["nope"]}])
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        resolve_index(empty_table(), **options)
+def test_hash_fields_that_are_none_of_the_key_are_refused() -> None:
+    with pytest.raises(ConfigError, match="nope is not among the record key fields k1, k2"):
+        resolve_index(empty_table(), SimpleBuckets(2, ("nope",)))

@@ -43,7 +43,7 @@ def a_plan(buckets: int) -> WriteState:
         TableSpec(name="t", schema=SCHEMA, key=("id",), partition=("dt",), index=SimpleBuckets(buckets)),
     )
     state = load_state(store)
-    index = writing_index(state, buckets=None, hash_fields=None)
+    index = writing_index(state)
     return plan_write(
         state,
         index,

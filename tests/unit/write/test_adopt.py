@@ -11,14 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bucketlake import ConsistentBuckets, SimpleBuckets, Table
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError
 from bucketlake.index import SimpleIndex
 from bucketlake.index.fingerprint import is_adopted, writing_index
+from bucketlake.plans import plan_adoption
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
 from bucketlake.timeline import encode_commit_metadata, load_timeline, read_commit_metadata
-from bucketlake.write.adopt import adopt, plan_adopt
 
 Golden = Callable[[str], Path]
 
@@ -38,23 +39,25 @@ def copied(golden_table: Golden, tmp_path: Path) -> Callable[[str], LocalStore]:
 @pytest.mark.parametrize(
     ("name", "fields", "rows"),
     [
-        ("cow_simple_bucket", None, 12),
-        ("mor_simple_bucket_avro", None, 10),
-        ("mor_simple_bucket_parquet_log", ["id"], 12),
-        ("mor_nonpartitioned", None, 13),
-        ("cow_composite_keys", ["k1"], 8),
-        ("cow_complex_single_key", None, 12),
-        ("mor_bulk_insert_bucket", None, 12),
+        ("cow_simple_bucket", (), 12),
+        ("mor_simple_bucket_avro", (), 10),
+        ("mor_simple_bucket_parquet_log", ("id",), 12),
+        ("mor_nonpartitioned", (), 13),
+        ("cow_composite_keys", ("k1",), 8),
+        ("cow_complex_single_key", (), 12),
+        ("mor_bulk_insert_bucket", (), 12),
     ],
 )
 def test_a_table_of_hudi_is_adopted_and_says_its_layout_from_then_on(
-    copied: Callable[[str], LocalStore], name: str, fields: list[str] | None, rows: int
+    copied: Callable[[str], LocalStore], name: str, fields: tuple[str, ...], rows: int
 ) -> None:
     store = copied(name)
     before = load_properties(store)
     assert not is_adopted(before)
     seen: list[tuple[int, int]] = []
-    plan = adopt(store, buckets=4, hash_fields=fields, on_progress=lambda *step: seen.append(step))
+    index = SimpleBuckets(4, fields)
+    planned = plan_adoption(store, index, on_progress=lambda *step: seen.append(step))
+    plan = planned.run(store)
     assert plan.rows == rows
     assert seen[0] == (0, plan.file_groups)
     assert seen[-1] == (plan.file_groups, plan.file_groups)
@@ -63,7 +66,7 @@ def test_a_table_of_hudi_is_adopted_and_says_its_layout_from_then_on(
     assert is_adopted(state.properties)
     assert writing_index(state) == SimpleIndex(4, tuple(fields or before.record_key_fields))
     assert before.raw.items() <= state.properties.raw.items()
-    assert adopt(store, buckets=4, hash_fields=fields) == plan, "again is no harm"
+    assert plan_adoption(store, index).run(store) == plan, "again is no harm"
 
 
 @pytest.mark.shows("S6")
@@ -74,7 +77,7 @@ def test_a_wrong_count_is_refused_with_the_key_and_the_right_one(golden_table: G
     with pytest.raises(
         LayoutMismatchError, match=r"record key '\d+' .* file group 0000.* agree with 4 buckets: try that"
     ):
-        adopt(store, buckets=wrong)
+        Table.adopt(store.root, buckets=wrong)
     assert store.read(".hoodie/hoodie.properties") == before
 
 
@@ -82,29 +85,29 @@ def test_a_wrong_count_is_refused_with_the_key_and_the_right_one(golden_table: G
 def test_a_count_below_the_highest_bucket_is_refused(golden_table: Golden) -> None:
     store = LocalStore(golden_table("cow_simple_bucket"))
     with pytest.raises(LayoutMismatchError, match="is none of 2 buckets"):
-        plan_adopt(load_state(store), buckets=2)
+        Table.adopt(store.root, buckets=2)
 
 
 @pytest.mark.shows("S6")
 def test_wrong_hash_fields_are_refused(golden_table: Golden) -> None:
     store = LocalStore(golden_table("cow_composite_keys"))
     with pytest.raises(LayoutMismatchError, match="lies in the file group"):
-        adopt(store, buckets=4)
+        Table.adopt(store.root, buckets=4)
     with pytest.raises(ConfigError, match="not among the record key fields"):
-        adopt(store, buckets=4, hash_fields=["name"])
+        Table.adopt(store.root, index=SimpleBuckets(4, ("name",)))
 
 
 @pytest.mark.parametrize("buckets", [0, -1, 1 << 20])
 def test_a_count_that_is_none_is_refused(golden_table: Golden, buckets: int) -> None:
-    with pytest.raises(ConfigError, match="bucket count"):
-        adopt(LocalStore(golden_table("cow_simple_bucket")), buckets=buckets)
+    with pytest.raises(ConfigError, match="expected 1 to 65536 buckets"):
+        Table.adopt(golden_table("cow_simple_bucket"), buckets=buckets)
 
 
 def test_another_count_than_the_one_kept_is_refused(copied: Callable[[str], LocalStore]) -> None:
     store = copied("cow_simple_bucket")
-    adopt(store, buckets=4)
-    with pytest.raises(LayoutMismatchError, match="says it has 4 buckets"):
-        adopt(store, buckets=8)
+    Table.adopt(store.root, buckets=4)
+    with pytest.raises(LayoutMismatchError, match=r"has simple buckets: 4 .* index= says simple buckets: 8"):
+        Table.adopt(store.root, buckets=8)
 
 
 @pytest.mark.shows("S6", "C2")
@@ -114,8 +117,11 @@ def test_another_count_than_the_one_kept_is_refused(copied: Callable[[str], Loca
 def test_a_table_with_rings_is_adopted_by_them(copied: Callable[[str], LocalStore], name: str) -> None:
     store = copied(f"mor_consistent_{name}")
     with pytest.raises(LayoutMismatchError, match="its rings began with 4"):
-        adopt(store, buckets=2)
-    assert str(adopt(store).index) == "consistent hashing: 4 buckets at first, hashed from id"
+        Table.adopt(store.root, index=ConsistentBuckets(2))
+    assert (
+        str(plan_adoption(store, None).run(store).index)
+        == "consistent hashing: 4 buckets at first, hashed from id"
+    )
     properties = load_properties(store)
     assert properties.bucket_engine == BucketEngine.CONSISTENT_HASHING
     assert properties.bucket_count == 4
@@ -123,7 +129,7 @@ def test_a_table_with_rings_is_adopted_by_them(copied: Callable[[str], LocalStor
 
 def test_a_table_without_buckets_is_not_adopted(golden_table: Golden) -> None:
     with pytest.raises(LayoutMismatchError, match="does not begin as one of theirs"):
-        adopt(LocalStore(golden_table("mor_simple_index_positions")), buckets=4)
+        Table.adopt(golden_table("mor_simple_index_positions"), buckets=4)
 
 
 @pytest.mark.shows("S6")
@@ -133,7 +139,7 @@ def test_two_file_groups_of_one_bucket_are_refused(copied: Callable[[str], Local
     twin = path.with_name(path.name.replace(path.name[9:13], "ffff", 1))
     shutil.copy(path, twin)
     with pytest.raises(LayoutMismatchError, match="are both of bucket"):
-        adopt(store, buckets=4)
+        Table.adopt(store.root, buckets=4)
 
 
 @pytest.mark.shows("S6")
@@ -141,7 +147,7 @@ def test_keys_that_we_would_spell_otherwise_are_refused(copied: Callable[[str], 
     store = copied("cow_complex_single_key")
     update_properties(store, {"hoodie.table.keygenerator.type": "SIMPLE"})
     with pytest.raises(LayoutMismatchError, match=r"'id:\d+' .* would get the key '\d+'"):
-        adopt(store, buckets=4)
+        Table.adopt(store.root, buckets=4)
     assert not is_adopted(load_properties(store))
 
 
@@ -161,7 +167,7 @@ def test_one_stray_key_among_many_is_found(copied: Callable[[str], LocalStore]) 
     pq.write_table(rows, path)
     tell_size(store, path)
     with pytest.raises(LayoutMismatchError, match="record key '1' of partition 'p0'"):
-        adopt(store, buckets=4)
+        Table.adopt(store.root, buckets=4)
 
 
 def tell_size(store: LocalStore, file: Path) -> None:

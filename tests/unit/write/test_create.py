@@ -19,7 +19,7 @@ from bucketlake.errors import (
     TableExistsError,
     UnsupportedError,
 )
-from bucketlake.index import RuledIndex, SimpleBuckets, SimpleIndex
+from bucketlake.index import IndexValue, RuledIndex, SimpleBuckets, SimpleIndex
 from bucketlake.index.fingerprint import KEY_ENCODING, fingerprint, is_adopted, key_encoding, writing_index
 from bucketlake.schema import avro_to_arrow
 from bucketlake.state import load_state, table_schema
@@ -246,15 +246,15 @@ def made(**changes: str | None) -> MemoryStore:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"buckets": 4}, r"num\.buckets: the table says '8', and this write '4'"),
-        ({"hash_fields": ("k2",)}, r"hash\.field: the table says 'id', and this write 'k2'"),
+        (SimpleBuckets(4), r"num\.buckets: the table says '8', and this write '4'"),
+        (SimpleBuckets(8, ("k2",)), r"hash\.field: the table says 'id', and this write 'k2'"),
     ],
 )
-def test_a_writer_with_another_idea_of_the_layout_is_refused(asked: dict[str, Any], message: str) -> None:
+def test_a_writer_with_another_idea_of_the_layout_is_refused(asked: IndexValue, message: str) -> None:
     state = load_state(made())
     with pytest.raises(LayoutMismatchError, match=message):
-        writing_index(state, **asked)
-    assert writing_index(state, buckets=8, hash_fields=("id",)) == SimpleIndex(8, ("id",))
+        writing_index(state, asked)
+    assert writing_index(state, SimpleBuckets(8, ("id",))) == SimpleIndex(8, ("id",))
 
 
 @pytest.mark.shows("X1")
