@@ -38,7 +38,6 @@ from bucketlake.index.partition import (
     list_versions,
     load_config,
     load_rules,
-    write_config,
 )
 from bucketlake.index.recorded import ENTRIES, NewKeys, RecordedIndex
 from bucketlake.index.resolve import resolve_index, says_the_same
@@ -49,7 +48,6 @@ from bucketlake.index.ring import (
     derived_prefix,
     halving_point,
     merge,
-    middle_of,
     split,
 )
 from bucketlake.index.rings import ConsistentBuckets, RingIndex, after_resize
@@ -113,7 +111,6 @@ __all__ = [
     "load_config",
     "load_rules",
     "merge",
-    "middle_of",
     "parse_rules",
     "pieces_from_hash_values",
     "read_rules",
@@ -124,5 +121,4 @@ __all__ = [
     "ring_hashes_of",
     "says_the_same",
     "split",
-    "write_config",
 ]

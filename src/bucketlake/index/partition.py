@@ -8,8 +8,7 @@ A version is written before the rescale that it belongs to is committed, so a fi
 timeline decides: the newest version whose replacecommit is completed on the active timeline, else the newest
 from before the active timeline's start. A pending or rolled-back rescale's version is neither.
 
-A table's first version is put there when it is made, under the all-zero instant (`write_config`); later ones are
-a rescale's.
+A table's first version is put there when it is made, under the all-zero instant; later ones are a rescale's.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from bucketlake.layout.names import (
     HASHING_CONFIG_ARCHIVE_FOLDER,
     HASHING_CONFIG_DRAFT_FOLDER,
     HASHING_CONFIG_FOLDER,
-    hashing_config_path,
 )
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Timeline
@@ -186,13 +184,6 @@ def load_chosen(
             if attempt + 1 == _LOOKS_MAX:
                 raise
     raise AssertionError("the last look returns or raises")
-
-
-def write_config(store: Store, config: HashingConfig) -> str:
-    """Put a version where Hudi looks for it, and return its path. Whether it counts, the timeline says."""
-    path = hashing_config_path(config.instant)
-    store.put(path, config.render())
-    return path
 
 
 def choose_version(instants: Iterable[str], timeline: Timeline, *, as_of: str | None = None) -> str | None:

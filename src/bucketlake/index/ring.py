@@ -152,15 +152,6 @@ def _find_owners(values, directory, hashes, places):  # type: ignore[no-untyped-
         places[number] = low if low < count else 0
 
 
-def middle_of(ring: Ring, place: int) -> int | None:
-    """Return the middle of a node's range, None if the range is too small to split.
-
-    >>> middle_of(Ring((Node(10, "a"), Node(20, "b"))), 1)
-    15
-    """
-    return middle_between(ring.before(place).value, ring.nodes[place].value)
-
-
 def middle_between(before: int, last: int) -> int | None:
     """Return the middle of the range above one hash up to another, as Hudi splits it; None if there is none."""
     middle = ((before + last + (0 if before < last else RANGE)) >> 1) & HASH_MAX

@@ -235,13 +235,6 @@ class SavepointMetadata:
     """Partition -> names of the protected files."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexPlan:
-    """The body of an indexing instant, requested or completed: metadata partition -> indexed up to."""
-
-    partitions: Mapping[str, str]
-
-
 def read_body(store: Store, instant: Instant) -> Mapping[str, Any]:
     """Read the file of `instant`'s state; an empty file is an empty mapping."""
     return decode_body(store.read(instant.path), path=instant.path)
@@ -490,16 +483,6 @@ def read_savepoint_metadata(store: Store, instant: Instant) -> SavepointMetadata
         created_ms=body.number("savepointedAt"),
         comment=body.text("comments") or "",
         files=_per_partition(body, "savepointDataFile"),
-    )
-
-
-def read_index_plan(store: Store, instant: Instant) -> IndexPlan:
-    body = _Body(read_plan(store, instant), instant.path)
-    infos = body.records("indexPartitionInfos")
-    return IndexPlan(
-        partitions={
-            info.required("metadataPartitionPath"): info.text("indexUptoInstant") or "" for info in infos
-        }
     )
 
 

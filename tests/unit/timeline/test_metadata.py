@@ -26,7 +26,6 @@ from bucketlake.timeline import (
     read_clean_metadata,
     read_commit_metadata,
     read_compaction_plan,
-    read_index_plan,
     read_requested_replace,
     read_restore_metadata,
     read_rollback_metadata,
@@ -119,10 +118,6 @@ def test_services_are_read(golden_table: Golden) -> None:
     assert set(savepoint.files) == {"p0", "p1"}
     restore = read_restore_metadata(store, timeline.completed(Action.RESTORE)[0])
     assert restore.rolled_back == ("20261115235936915", "20261115235928066")
-
-    store, timeline = opened(golden_table, "cow_secondary_index")
-    index = read_index_plan(store, timeline.completed(Action.INDEXING)[0])
-    assert index.partitions == {"secondary_index_idx_city": "20261115234509404"}
 
 
 def test_every_body_that_hudi_wrote_can_be_shown(golden_table: Golden) -> None:

@@ -25,7 +25,6 @@ from bucketlake.index import (
     INITIAL_INSTANT,
     HashingConfig,
     RuledIndex,
-    write_config,
 )
 from bucketlake.index.fingerprint import RULE_TYPE_KEY, writing_index
 from bucketlake.layout.names import hashing_config_path
@@ -66,7 +65,7 @@ def rescale(store: Store, rules: str, default: int) -> str:
     """What a rescale of a table without rows in the partitions concerned leaves: a version and a replacecommit."""
     transaction, _ = begin(store, operation=Operation.INSERT_OVERWRITE, clock=clock())
     config = HashingConfig(expressions=rules, default_count=default, instant=transaction.instant)
-    write_config(store, config)
+    store.put(hashing_config_path(config.instant), config.render())
     commit(transaction, CommitMetadata(operation="INSERT_OVERWRITE", write_stats=()), clock=clock())
     return transaction.instant
 
@@ -268,7 +267,8 @@ def test_so_is_one_that_began_while_the_table_had_simple_buckets() -> None:
 def test_a_pending_rescale_changes_nothing() -> None:
     table = made()
     pending, _ = begin(table.store, operation=Operation.INSERT_OVERWRITE, clock=clock())
-    write_config(table.store, HashingConfig(expressions="p0,9", default_count=1, instant=pending.instant))
+    config = HashingConfig(expressions="p0,9", default_count=1, instant=pending.instant)
+    table.store.put(hashing_config_path(config.instant), config.render())
     table.upsert(orders(range(20), "a", 1))
     assert {part.buckets for part in table.layout().partitions} == {5, 3}
 
