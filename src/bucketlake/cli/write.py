@@ -5,6 +5,7 @@ By this process, or on a local Spark.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -178,38 +179,34 @@ def alter(
     Screen(as_json).show(facts, fact_grid("altered", facts))
 
 
-@app.command()
-def upsert(
-    table: TablePath,
-    files: Files,
-    format_: Format = None,
-    merge_schema: MergeSchema = False,
-    log_format: Logs = LogFormat.PARQUET,
-    spark: OnSpark = False,
-    as_json: AsJson = False,
-    storage: Storage = None,
-) -> None:
-    """Write the rows of files, in one commit: new keys are inserted, known ones updated."""
-    opened = open_table(table, storage)
-    rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
-    _show(opened.upsert(rows, merge_schema=merge_schema or None, log_format=log_format), Screen(as_json))
+def _loads(write: Callable[..., CommitSummary]) -> Callable[..., None]:
+    """Make a command of a way to write the rows of files."""
+
+    def command(
+        table: TablePath,
+        files: Files,
+        format_: Format = None,
+        merge_schema: MergeSchema = False,
+        log_format: Logs = LogFormat.PARQUET,
+        spark: OnSpark = False,
+        as_json: AsJson = False,
+        storage: Storage = None,
+    ) -> None:
+        opened = open_table(table, storage)
+        rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
+        done = write(opened, rows, merge_schema=merge_schema or None, log_format=log_format)
+        _show(done, Screen(as_json))
+
+    return command
 
 
-@app.command()
-def bulk_insert(
-    table: TablePath,
-    files: Files,
-    format_: Format = None,
-    merge_schema: MergeSchema = False,
-    log_format: Logs = LogFormat.PARQUET,
-    spark: OnSpark = False,
-    as_json: AsJson = False,
-    storage: Storage = None,
-) -> None:
-    """Load the rows of files into new buckets, in one commit; where a bucket has rows already they are merged."""
-    opened = open_table(table, storage)
-    rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
-    _show(opened.bulk_insert(rows, merge_schema=merge_schema or None, log_format=log_format), Screen(as_json))
+app.command(
+    "upsert", help="Write the rows of files, in one commit: new keys are inserted, known ones updated."
+)(_loads(Table.upsert))
+app.command(
+    "bulk-insert",
+    help="Load the rows of files into new buckets, in one commit; where a bucket has rows already they are merged.",
+)(_loads(Table.bulk_insert))
 
 
 @app.command()
@@ -227,11 +224,8 @@ def overwrite(
     storage: Storage = None,
 ) -> None:
     """Replace the partitions that files have rows in, or the whole table, by the rows of the files."""
-    opened = open_table(table, storage)
-    rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
-    merge = merge_schema or None
-    done = opened.overwrite(rows, whole_table=whole_table, merge_schema=merge, log_format=log_format)
-    _show(done, Screen(as_json))
+    write = _loads(partial(Table.overwrite, whole_table=whole_table))
+    write(table, files, format_, merge_schema, log_format, spark, as_json, storage)
 
 
 @app.command()
