@@ -33,12 +33,14 @@ def rows(*values: Row) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, value, strict=True)) for value in values], SCHEMA)
 
 
-def a_table(table_type: str, index: Ledger | None = None, store: Store | None = None) -> Table:
+def a_table(
+    table_type: str, index: Ledger | None = None, store: Store | None = None, schema: pa.Schema = SCHEMA
+) -> Table:
     register()
     store = store or MemoryStore()
     spec = TableSpec(
         name="t",
-        schema=SCHEMA,
+        schema=schema,
         key=("id",),
         partition=("dt",),
         ordering=("ts",),
@@ -118,6 +120,24 @@ def test_an_index_for_each_partition_lets_a_key_be_in_several(table_type: str) -
     table.upsert(rows(("a", "p0", 1, "x"), ("a", "p1", 1, "x")))
     table.upsert(rows(("a", "p1", 2, "y")))
     check(table, {("a", "p0", 1, "x"), ("a", "p1", 2, "y")})
+    table.delete(pa.table({"id": ["a"], "dt": ["p1"]}))
+    check(table, {("a", "p0", 1, "x")})
+
+
+@pytest.mark.shows("R1")
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_delete_that_is_older_than_its_row_leaves_the_key_in_the_index(table_type: str) -> None:
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    table = a_table(table_type, schema=schema)
+
+    def of(key: str, ts: int, *, is_deleted: bool) -> list[dict[str, Any]]:
+        return [{"id": key, "dt": "p0", "ts": ts, "v": "x", "_hoodie_is_deleted": is_deleted}]
+
+    table.upsert(of("a", 5, is_deleted=False) + of("b", 5, is_deleted=False))
+    table.upsert(of("a", 3, is_deleted=True) + of("b", 7, is_deleted=True))
+    check(table, {("a", "p0", 5, "x")})
+    table.upsert(of("a", 6, is_deleted=False))
+    check(table, {("a", "p0", 6, "x")})
 
 
 @pytest.mark.shows("H2")

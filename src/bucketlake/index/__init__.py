@@ -27,6 +27,7 @@ from bucketlake.index.index import (
     RescalableIndex,
     ResizableIndex,
 )
+from bucketlake.index.listed import ENTRIES
 from bucketlake.index.partition import (
     INITIAL_INSTANT,
     NO_RULES,
@@ -39,7 +40,7 @@ from bucketlake.index.partition import (
     load_config,
     load_rules,
 )
-from bucketlake.index.recorded import ENTRIES, NewKeys, RecordedIndex
+from bucketlake.index.recorded import NewKeys, RecordedIndex
 from bucketlake.index.resolve import resolve_index, says_the_same
 from bucketlake.index.ring import (
     Node,

@@ -6,6 +6,7 @@ from bucketlake.config import BucketEngine, TableProperties
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.engines import how_to_register, registered_engine
 from bucketlake.index.keeper import Keeper
+from bucketlake.index.listed import listed_indexes
 from bucketlake.index.rings_keeper import RingsKeeper
 from bucketlake.index.rules_keeper import RulesKeeper
 
@@ -16,6 +17,11 @@ _BY_ENGINE: dict[str, Keeper] = {
 
 
 def keepers_of(properties: TableProperties) -> tuple[Keeper, ...]:
+    """Return the keepers of a table's engine, and of the indexes that it lists."""
+    return (*_keepers_of_engine(properties), *(one.keeper for one in listed_indexes(properties)))
+
+
+def _keepers_of_engine(properties: TableProperties) -> tuple[Keeper, ...]:
     word = properties.bucket_engine
     if word is None:
         return tuple(_BY_ENGINE.values())

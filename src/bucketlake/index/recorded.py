@@ -16,22 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.index.index import Index, Pieces, Place
+from bucketlake.index.listed import KeyRecords
 from bucketlake.layout import FileSlice
 from bucketlake.timeline import Timeline
-
-ENTRIES = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("partition", pa.string()),
-        pa.field("file_id", pa.string()),
-    ]
-)
-"""What became of keys: where each lives now; null of both for one that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +32,7 @@ class NewKeys:
     count: int
 
 
-class RecordedIndex(Index, Protocol):
+class RecordedIndex(Index, KeyRecords, Protocol):
     """An index that looks up where a key lives."""
 
     __slots__ = ()
@@ -55,13 +45,6 @@ class RecordedIndex(Index, Protocol):
     def is_global(self) -> bool:
         """Whether a key lives in one partition at a time, and not in each once."""
 
-    @property
-    def shards(self) -> int:
-        """How many shards there are."""
-
-    def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
-        """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
-
     def look_up(self, shard: int, partitions: Any, record_keys: Any) -> tuple[Any, Any]:
         """Return partition and file id of each key of one shard, as two columns; null where it has none.
 
@@ -72,9 +55,6 @@ class RecordedIndex(Index, Protocol):
         self, new: Sequence[NewKeys], groups: Mapping[str, Mapping[str, FileSlice]], *, instant: str
     ) -> Sequence[str]:
         """Return the file id for each batch of new keys: of a group that is there, or of one that `instant` opens."""
-
-    def entry_file(self, shard: int, entries: pa.Table, *, instant: str) -> tuple[str, bytes]:
-        """Return the file, path and content, that records `ENTRIES` of one shard."""
 
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
         """Name a commit that has recorded keys, since this index was resolved, in a shard that `instant` records in."""

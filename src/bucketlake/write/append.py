@@ -28,6 +28,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin
 from bucketlake.config import MergeMode, TableType
 from bucketlake.errors import UnsupportedError
+from bucketlake.index.listed import listed_indexes
 from bucketlake.state import TableState, look_at_files
 from bucketlake.storage import Store
 from bucketlake.write.exchange import KeySum
@@ -129,6 +130,14 @@ def _check_appendable(state: TableState) -> None:
             subject=f"{state.store.uri}",
             found="a copy-on-write table",
             supported='mode("append") for merge-on-read: rows of a file group come from several tasks here',
+            remedy=remedy,
+        )
+    listed = listed_indexes(properties)
+    if listed:
+        raise UnsupportedError(
+            subject=f"{state.store.uri}",
+            found=f"a table that lists the index {listed[0].word}",
+            supported='mode("append") without: several tasks may bring a key, and none knows whether it is new',
             remedy=remedy,
         )
     if properties.merge_mode is MergeMode.COMMIT_TIME_ORDERING:

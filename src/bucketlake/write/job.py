@@ -25,6 +25,7 @@ from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError, SchemaError
 from bucketlake.index import Index, IndexValue
 from bucketlake.index.fingerprint import writing_index
+from bucketlake.index.listed import listed_indexes
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, Listed
 from bucketlake.layout.names import path_in_partition
@@ -128,6 +129,7 @@ def _run_once(
 
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
+        _check_listed(state, operation)
         columns_after(rows.schema, state, operation, options)
 
     with watch.stage("begin"):
@@ -206,9 +208,10 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
     A file keeps its name, and is replaced, never removed: an attempt of the first run that is still about cannot put
     its file back. So a group that has another id by now, because others opened its bucket too, needs another write.
     """
-    if prepared.transaction.index.recorded is not None:
-        return None  # what was looked up may be wrong by now
-    again = rebase(prepared.transaction, prepared.metadata, options.index_of)
+    transaction = prepared.transaction
+    if transaction.index.recorded is not None or listed_indexes(transaction.properties):
+        return None  # what was looked up, or told of keys, may be wrong by now
+    again = rebase(transaction, prepared.metadata, options.index_of)
     if again is None:
         return None
     transaction, state, stale = again
@@ -246,6 +249,7 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
 
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
+        _check_listed(state, operation)
         _check_partitions(partitions, files_of(state, partitions))
 
     with watch.stage("begin"):
@@ -460,6 +464,17 @@ def _check_replacing(state: TableState, operation: Operation) -> None:
         raise ConfigError(
             f"{state.store.uri} is non-blocking: the ids of its file groups are fixed, and one that was replaced could "
             f"not be used again. Delete the rows instead, or make a table without non_blocking and copy the rows."
+        )
+
+
+def _check_listed(state: TableState, operation: Operation) -> None:
+    """Refuse writes of which nobody could say which keys came and went, if the table lists an index."""
+    listed = listed_indexes(state.properties)
+    if listed and (operation.replaces or is_non_blocking(state.properties)):
+        what = f"a write that replaces ({operation})" if operation.replaces else "a non-blocking table"
+        raise ConfigError(
+            f"{state.store.uri} lists the index {listed[0].word}, which is told of every key that comes or goes, and "
+            f"{what} cannot tell yet. Upsert or delete the rows instead, or take the index off the list."
         )
 
 

@@ -12,9 +12,8 @@ instant that they are named after does.
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -26,20 +25,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.commit.operation import Operation
-from bucketlake.errors import ConfigError, CorruptTableError, ProofError
-from bucketlake.index import ENTRIES, NewKeys, RecordedIndex
+from bucketlake.errors import CorruptTableError
+from bucketlake.index import NewKeys, RecordedIndex
 from bucketlake.layout import FileGroupId
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogRecords
 from bucketlake.merge import fold_logs
 from bucketlake.schema import RECORD_KEY_COLUMN, fit_rows, key_hashes
 from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, KeySum, Piece, Pieces
+from bucketlake.write.key_changes import REPORT, compare, leave_changes, record_changes, report, said
+from bucketlake.write.report import received_sum
 from bucketlake.write.state import WriteState
 from bucketlake.write.tag import check_rows, code_of, group_hash, order_of
 from bucketlake.write.task import CHANGE, GroupWritten, KeyChange, write_looked_up
 
-REPORT = -2
-"""The code of what tasks say to the driver."""
 UNPLACED = ""
 """In the place of the file id of keys that have none yet."""
 _WHAT = (1 << GROUP_BITS) - 1
@@ -53,28 +52,13 @@ def write_looked_up_rows(
     by_shard = min(plan.tasks, index.shards)
     routed = exchange.scatter(columns, partial(route, state=plan))
     probed = exchange.gather(routed, partial(probe, state=plan), tasks=by_shard)
-    said = [json.loads(text) for text in _said(exchange.fetch(probed, REPORT))]
-    arrived = KeySum(sum(s["rows"] for s in said), sum(s["sum"] for s in said) % (1 << 64))
-    _compare(exchange.sum_of(routed, received=arrived), arrived, "rows", "the tasks that look keys up")
+    seen = said(exchange.fetch(probed, REPORT))
+    arrived = KeySum(sum(s["rows"] for s in seen), sum(s["sum"] for s in seen) % (1 << 64))
+    compare(exchange.sum_of(routed, received=arrived), arrived, "rows", "the tasks that look keys up")
     placed = exchange.recoded(probed, *place(exchange.facts(probed), plan))
     done = exchange.gather(placed, partial(write, state=plan), tasks=plan.tasks)
-    written = tuple(GroupWritten(**json.loads(text)) for text in _said(exchange.fetch(done, REPORT)))
-    recorded = [
-        json.loads(text) for text in exchange.finish(done, partial(record, state=plan), tasks=by_shard)
-    ]
-    facts = exchange.facts(done)
-    entries = facts.filter(pc.greater_equal(facts["code"], 0))
-    found = sum(r["rows"] for r in recorded)
-    expected = pc.sum(entries["rows"]).as_py() or 0
-    if found != expected:
-        raise ProofError(
-            f"{expected} changes of keys were sent to the index, and {found} were recorded. Nothing was committed. Try "
-            f"again."
-        )
-    sent = KeySum(
-        sum(group.received for group in written), sum(group.received_sum for group in written) % (1 << 64)
-    )
-    return sent, written
+    written = record_changes(exchange, done, plan)
+    return received_sum(written), written
 
 
 def index_of(plan: WriteState) -> RecordedIndex:
@@ -107,7 +91,7 @@ def probe(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
         rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
         keys = state.keys.record_keys(rows)
         total = int(key_hashes(keys).sum(dtype=np.uint64))
-        yield _report({"rows": len(keys), "sum": total})
+        yield report({"rows": len(keys), "sum": total})
         rows, keys, paths = _settled(rows, keys, state)
         where, ids = index.look_up(code & _WHAT, paths, keys)
         _check_locations(keys, where, ids, state)
@@ -220,51 +204,4 @@ def write(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
             by_group.setdefault(piece.group, []).append(piece.rows)
         for group, batches in by_group.items():
             rows = pa.Table.from_batches(batches).combine_chunks()
-            for written, came, went in write_looked_up(group, rows, state):
-                yield _report(written.as_dict())
-                yield from _entries(group, came, went, state)
-
-
-def _entries(group: FileGroupId, came: Any, went: Any, state: WriteState) -> Iterator[Coded]:
-    partition, file_id = group
-    for keys, where, which in ((came, partition, file_id), (went, None, None)):
-        if not len(keys):
-            continue
-        columns = [keys, *(pa.repeat(pa.scalar(text, pa.string()), len(keys)) for text in (where, which))]
-        entries = pa.RecordBatch.from_arrays(columns, schema=ENTRIES)
-        shards = index_of(state).shard_of(pa.repeat(pa.scalar(partition), len(keys)), keys)
-        codes = _shard_codes(shards, state)
-        order = order_of(codes)
-        yield Coded(entries.take(pa.array(order)), codes[order], key_hashes(keys)[order], {})
-
-
-def record(pieces: Iterator[Piece], state: WriteState) -> Iterator[str]:
-    """Put one file per shard that says what became of its keys."""
-    for code, run in groupby(pieces, key=attrgetter("code")):
-        entries = pa.Table.from_batches([piece.rows for piece in run]).sort_by("key")
-        path, data = index_of(state).entry_file(code & _WHAT, entries, instant=state.instant)
-        if not state.store.put_new(path, data) and state.store.read(path) != data:
-            raise ConfigError(
-                f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the next "
-                f"(rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
-            )
-        yield json.dumps({"shard": code & _WHAT, "rows": entries.num_rows})
-
-
-def _report(facts: Mapping[str, Any]) -> Coded:
-    batch = pa.RecordBatch.from_pydict({"report": [json.dumps(facts)]})
-    return Coded(batch, np.array([REPORT], np.int64), np.zeros(1, np.uint64), {})
-
-
-def _said(batches: Sequence[pa.RecordBatch]) -> list[str]:
-    return [text for batch in batches for text in batch.column("report").to_pylist()]
-
-
-def _compare(sent: KeySum, received: KeySum, what: str, whom: str) -> None:
-    if sent != received:
-        raise ProofError(
-            f"{sent.rows} {what} with the key sum {sent.key_hash_sum} were sent to {whom}, and {received.rows} with "
-            f"{received.key_hash_sum} arrived. Nothing was committed. Either the frame's rows change from one "
-            f"evaluation to the next (rand(), a source that is being written): then write it down first, e.g. as "
-            f"Parquet. Or rows were damaged on their way: then try again."
-        )
+            yield from leave_changes(*write_looked_up(group, rows, state), state)

@@ -17,6 +17,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import Index
+from bucketlake.index.listed import KeyRecords, listed_indexes
 from bucketlake.index.resizes import Offspring, offspring_of
 from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.keygen import KeyGenerator
@@ -90,6 +91,8 @@ class WriteState:
     """What file groups are turning into, of those that are being resized."""
     is_virtual: bool = False
     """Whether rows of such a bucket go to what it is turning into only."""
+    told_of_keys: tuple[KeyRecords, ...] = ()
+    """What is told which keys came and went: the index, if it records them, and those that the table lists."""
     layout_version: str = ""
     """The instant of the bucket rules that the index is by; empty if the table has none."""
 
@@ -159,8 +162,15 @@ def plan_write(
         retired=frozenset(state.view.replaced) if non_blocking else frozenset(),
         offspring={} if operation.replaces else offspring_of(state, index, instant=instant),
         is_virtual=is_set(properties, VIRTUAL_LOGS),
+        told_of_keys=told_of_keys(state, index),
         layout_version=index.version,
     )
+
+
+def told_of_keys(state: TableState, index: Index) -> tuple[KeyRecords, ...]:
+    """Return what a table keeps that has to know which keys a write brings and takes away."""
+    listed = tuple(one.resolve(state) for one in listed_indexes(state.properties))
+    return listed if index.recorded is None else (index.recorded, *listed)
 
 
 def is_non_blocking(properties: TableProperties) -> bool:

@@ -53,12 +53,14 @@ from bucketlake.logfile import (
     encode_log_file,
     encode_reference,
     log_file_facts,
+    read_log_files,
 )
-from bucketlake.merge import SliceMerge, Winners, fold_logs
+from bucketlake.merge import SliceMerge, Winners, fold_logs, merge_slice
 from bucketlake.schema import (
     COMMIT_TIME_COLUMN,
     FILE_NAME_COLUMN,
     PARTITION_PATH_COLUMN,
+    RECORD_KEY_COLUMN,
     bytes_of,
     find_null_element,
     fit_rows,
@@ -123,6 +125,16 @@ class KeyChange(IntEnum):
     """It is in another partition from now on, where it is new."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeysChanged:
+    """Which keys came to a file group, and which went."""
+
+    partition: str
+    file_id: str
+    came: pa.Array
+    went: pa.Array
+
+
 @dataclass(slots=True)
 class _Group:
     """New rows of one file group."""
@@ -134,8 +146,18 @@ class _Group:
     change: npt.NDArray[np.int8] | None = None
     """What looking them up has told of the keys, if they were: a `KeyChange` for each row, those that leave last."""
     came: pa.Array | None = None
-    """Keys that are in the file group from now on; None if nobody asked."""
+    """Keys that the file group did not have; None if nobody asked, or there are none."""
     went: pa.Array | None = None
+
+    @property
+    def changed(self) -> KeysChanged:
+        none = pa.array([], pa.string())
+        return KeysChanged(
+            self.partition,
+            self.file_id,
+            none if self.came is None else self.came,
+            none if self.went is None else self.went,
+        )
 
     @property
     def staying(self) -> int:
@@ -145,14 +167,22 @@ class _Group:
 
 def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWritten]:
     """Write the rows of a task, which come sorted by their codes, group by group."""
+    for written, _ in write_telling(pieces, state):
+        yield from written
+
+
+def write_telling(
+    pieces: Iterable[Piece], state: WriteState
+) -> Iterator[tuple[tuple[GroupWritten, ...], KeysChanged]]:
+    """Do the same; and say of each group which keys came to it, and which went, if somebody is to be told."""
     for _, run in groupby((piece for piece in pieces if piece.rows.num_rows), key=attrgetter("code")):
         for group in _groups_in(*_together(run), state):
-            yield from write_group(group, state)
+            yield write_group(group, state), group.changed
 
 
 def write_looked_up(
     place: FileGroupId, rows: pa.Table, state: WriteState
-) -> Iterator[tuple[GroupWritten, pa.Array, pa.Array]]:
+) -> tuple[tuple[GroupWritten, ...], KeysChanged]:
     """Write rows of one file group that say what they do there; and say which keys came to it, and which went."""
     change = rows.column(CHANGE).to_numpy()
     order = np.argsort(change, kind="stable")
@@ -163,9 +193,7 @@ def write_looked_up(
     keys = state.keys.record_keys(rows)
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     group = _Group(*place, rows, keys, change=change)
-    for written in write_group(group, state):
-        assert group.came is not None and group.went is not None, "whoever writes says so"
-        yield written, group.came, group.went
+    return write_group(group, state), group.changed
 
 
 def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
@@ -179,6 +207,7 @@ def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
         return (_write_base(group, file_id, None, winners, state),)
     if state.is_copy_on_write:
         return (_write_base(group, file_id, present, winners, state),)
+    _tell_logged(group, present, winners, state)
     name = LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN)
     offspring = state.offspring.get((group.partition, file_id))
     if offspring is None:
@@ -238,16 +267,80 @@ def _new_versions(group: _Group, state: WriteState) -> list[LogRecords | LogDele
     return found
 
 
-def _tell_keys(group: _Group, winners: Winners, merge: SliceMerge | None) -> None:
-    """Say which keys came and which went: by the base file where it was read, else by what the index knew of them."""
-    if group.change is None:
+def _tell_merged(group: _Group, winners: Winners, merge: SliceMerge, state: WriteState) -> None:
+    """Say which keys came and which went, by the base file that the winners went through."""
+    if state.told_of_keys:
+        _tell(group, winners, merge.was_new, merge.has_deleted)
+
+
+def _tell_logged(group: _Group, present: FileSlice | None, winners: Winners, state: WriteState) -> None:
+    """Say the same where a log is written: by what the index knew of the keys, or by reading what is there.
+
+    What is looked up is not enough where ordering values decide: an old delete, or a row that is older than a delete
+    in the logs, changes nothing.
+    """
+    if not state.told_of_keys:
         return
-    change = group.change[winners.entries]
-    came = winners.is_record & (change == KeyChange.NEW) if merge is None else merge.was_new
-    gone = ~winners.is_record & (change != KeyChange.NEW) if merge is None else merge.has_deleted
-    keys = group.record_keys
-    group.came = keys.take(pa.array(winners.entries[came]))
-    group.went = keys.take(pa.array(winners.entries[gone & (change != KeyChange.MOVED_AWAY)]))
+    if group.change is not None:
+        change = group.change[winners.entries]
+        came = winners.is_record & (change == KeyChange.NEW)
+        gone = ~winners.is_record & (change != KeyChange.NEW)
+        has_logs = present is not None and bool(present.log_files)
+        is_certain = state.rules.by_commit_time or not (
+            (gone & ~winners.undated).any() or (came.any() and has_logs)
+        )
+        if is_certain:
+            _tell(group, winners, came, gone)
+            return
+    before, after = _keys_before_and_after(group, present, state)
+    keys = group.record_keys.take(pa.array(winners.entries))
+    was, will_be = (
+        pc.is_in(keys, value_set=found).to_numpy(zero_copy_only=False) for found in (before, after)
+    )
+    _tell(group, winners, will_be & ~was, was & ~will_be)
+
+
+def _tell(group: _Group, winners: Winners, came: npt.NDArray[np.bool_], gone: npt.NDArray[np.bool_]) -> None:
+    if group.change is not None:  # where a key has moved to, it is told
+        gone = gone & (group.change[winners.entries] != KeyChange.MOVED_AWAY)
+    group.came = group.record_keys.take(pa.array(winners.entries[came]))
+    group.went = group.record_keys.take(pa.array(winners.entries[gone]))
+
+
+def _keys_before_and_after(
+    group: _Group, present: FileSlice | None, state: WriteState
+) -> tuple[pa.Array, pa.Array]:
+    """Return which of the keys a reader finds in the file group, before the write and after it.
+
+    Reads the columns that merging looks at, and of these the rows of the keys.
+    """
+    schema = pa.schema([state.file_schema.field(name) for name in state.rules.columns(state.file_schema)])
+    base: list[pa.RecordBatch] = []
+    logs: Sequence[LogRecords | LogDeletes] = ()
+    if present is not None and present.base_file is not None:
+        base = list(read_base_file(state.store, present.base_file.path, schema, keys=group.record_keys))
+    if present is not None:
+        logs = read_log_files(
+            state.store,
+            [log.path for log in present.log_files],
+            schema,
+            ordering_fields=state.rules.ordering_fields,
+            table_schema=state.file_schema,
+            keys=group.record_keys,
+            whole=frozenset(log.path for log in present.log_files if log.is_whole),
+        )
+    new = [
+        LogRecords(log.records.select(schema.names), log.is_partial, log.instant)
+        if isinstance(log, LogRecords)
+        else log
+        for log in _new_versions(group, state)
+    ]
+
+    def keys_of(versions: Sequence[LogRecords | LogDeletes]) -> pa.Array:
+        rows = merge_slice(base, versions, state.rules, schema, shown=[RECORD_KEY_COLUMN])
+        return pa.chunked_array([batch.column(0) for batch in rows], pa.string()).combine_chunks()
+
+    return keys_of(logs), keys_of([*logs, *new])
 
 
 def _with_meta(group: _Group, state: WriteState) -> pa.Table:
@@ -302,7 +395,7 @@ def _write_base(
         for batch in merge.over(base):
             writer.write(with_constants(batch, constants | _partition_values(batch, state)))
         facts = writer.finish({})
-        _tell_keys(group, winners, merge)
+        _tell_merged(group, winners, merge, state)
         is_idle = old is not None and not (merge.inserted or merge.updated or merge.deleted)
         if is_idle and path not in state.stale:
             return _report(group, file_id, outdated=merge.outdated)
@@ -385,7 +478,6 @@ def _write_log(
         deletes=deletes,
         block_format=state.log_format,
     )
-    _tell_keys(group, winners, None)
     facts = log_file_facts(data, path=path)
     size = _put(path, data, facts, "CREATE", group.partition, state)
     return _report(

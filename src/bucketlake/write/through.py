@@ -1,4 +1,7 @@
-"""Rows through an exchange into files: once where keys are placed, three times where they are looked up."""
+"""Rows through an exchange into files: once where keys are placed, three times where they are looked up.
+
+Where something that the table keeps is told which keys came and went, these go through it once more.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from bucketlake.write.exchange import Exchange, KeySum, Piece, Pieces
+from bucketlake.write.exchange import Coded, Exchange, KeySum, Piece, Pieces
+from bucketlake.write.key_changes import leave_changes, record_changes
 from bucketlake.write.recorded import write_looked_up_rows
 from bucketlake.write.report import received_sum
 from bucketlake.write.state import WriteState
 from bucketlake.write.tag import columns_to_write, sort_by_code
-from bucketlake.write.task import GroupWritten, write_groups
+from bucketlake.write.task import GroupWritten, write_groups, write_telling
 
 
 def write_through(
@@ -23,8 +27,12 @@ def write_through(
     if plan.index.recorded is not None:
         return write_looked_up_rows(exchange, columns, plan)
     # Tagging needs no file groups, and they are most of what there is to send.
-    for_tags = replace(plan, groups={}, partitions=frozenset())
+    for_tags = replace(plan, groups={}, partitions=frozenset(), told_of_keys=())
     pieces = exchange.scatter(columns, partial(sort_by_code, state=for_tags))
+    if plan.told_of_keys:
+        done = exchange.gather(pieces, partial(write_and_leave, state=plan), tasks=plan.tasks)
+        told = record_changes(exchange, done, plan)
+        return exchange.sum_of(pieces, received=received_sum(told)), told
     said = exchange.finish(pieces, partial(write_and_say, state=plan), tasks=plan.tasks)
     written = tuple(GroupWritten(**json.loads(text)) for text in said)
     return exchange.sum_of(pieces, received=received_sum(written)), written
@@ -33,3 +41,8 @@ def write_through(
 def write_and_say(pieces: Iterator[Piece], state: WriteState) -> Iterator[str]:
     for group in write_groups(pieces, state):
         yield json.dumps(group.as_dict())
+
+
+def write_and_leave(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
+    for written, changed in write_telling(pieces, state):
+        yield from leave_changes(written, changed, state)

@@ -1,0 +1,82 @@
+"""Indexes that a table lists beside the one that says where rows go: told by every write which keys came and went.
+
+A table names them in its properties, by words that are registered as engines are. A process that does not know one of
+them cannot write the table, because the index would no longer be right. No table of ours lists one yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bucketlake.config import TableProperties
+from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.index.keeper import Keeper
+from bucketlake.state import TableState
+
+LISTED_INDEXES = "bucketlake.listed.indexes"
+"""A table property: the words of its listed indexes, with commas between them."""
+
+ENTRIES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),
+        pa.field("file_id", pa.string()),
+    ]
+)
+"""What became of keys: the partition that each came to or went from, and the file group, null for one that is gone."""
+
+
+class KeyRecords(Protocol):
+    """What is told which keys came and went; cut into shards, each of which one task records."""
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are."""
+
+    def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
+        """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
+
+    def entry_file(self, shard: int, entries: pa.Table, *, instant: str) -> tuple[str, bytes]:
+        """Return the file, path and content, that records `ENTRIES` of one shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedIndex:
+    """How to find out what is recorded of the keys of a table that lists the index of this word."""
+
+    word: str
+    resolve: Callable[[TableState], KeyRecords]
+    keeper: Keeper
+
+
+_registered: dict[str, ListedIndex] = {}
+
+
+def register_listed_index(
+    word: str, resolve: Callable[[TableState], KeyRecords], *, keeper: Keeper | None = None
+) -> None:
+    """Make an index that tables may list known to this process, before such tables are written."""
+    name = word.strip().upper()
+    if not name or "," in name:
+        raise ConfigError(f"an index cannot be listed as {word!r}; expected a word without commas.")
+    _registered[name] = ListedIndex(name, resolve, keeper or Keeper())
+
+
+def listed_indexes(properties: TableProperties) -> tuple[ListedIndex, ...]:
+    """Return the indexes that a table lists; `UnsupportedError` names one that is not known here."""
+    words = [word.strip().upper() for word in properties.raw.get(LISTED_INDEXES, "").split(",")]
+    unknown = [word for word in words if word and word not in _registered]
+    if unknown:
+        raise UnsupportedError(
+            subject=f"{LISTED_INDEXES} of table {properties.name}",
+            found=unknown[0],
+            supported=f"changing tables that list {', '.join(_registered) or 'none'}",
+            remedy="The index would not learn of the change. Register it as whoever listed it did.",
+        )
+    return tuple(_registered[word] for word in words if word)
