@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 import pyarrow as pa
 
 from bucketlake import given
+from bucketlake.commit.metadata_table import OnUnmaintained
 from bucketlake.config import MaintenanceMode, TableProperties, TableType, maintenance_mode
 from bucketlake.errors import ConfigError, shown
 from bucketlake.logfile import LogFormat
@@ -126,6 +127,13 @@ class RulesArguments(TypedDict, total=False):
     """`regex`, or another registered type."""
     budget_bytes: int
     """A task holds rows up to so many bytes, or those of one new bucket."""
+
+
+def parsed_on_unmaintained(value: str) -> OnUnmaintained:
+    words = [str(word) for word in OnUnmaintained]
+    if value not in words:
+        raise ConfigError(f"on_unmaintained is {shown(value)}; expected one of {', '.join(words)}.")
+    return OnUnmaintained(value)
 
 
 def compaction_trigger(when: CompactionArguments) -> CompactionTrigger:

@@ -23,8 +23,17 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bucketlake import services
+from bucketlake.commit.metadata_build import (
+    BuiltMetadata,
+    MetadataBuild,
+    build_metadata,
+    plan_build,
+    rebuild_metadata,
+)
+from bucketlake.commit.metadata_table import Delisted, delist_unmaintained, unmaintained
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
+from bucketlake.config import load_properties
 from bucketlake.errors import (
     CommitConflictError,
     ConcurrentWriteError,
@@ -478,8 +487,53 @@ class PlannedMetadataDrop(Plan[DropMetadataTable]):
 
 
 def plan_metadata_drop(store: Store) -> PlannedMetadataDrop:
-    """Say what of Hudi's metadata table would be delisted and deleted."""
+    """Say what of the metadata table would be delisted and deleted."""
     return PlannedMetadataDrop(table=store.uri, work=plan_drop_metadata_table(load_state(store)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedMetadataBuild(Plan[BuiltMetadata | None]):
+    work: MetadataBuild
+    anew: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.work.is_needed
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> BuiltMetadata | None:  # noqa: ARG002 # as others run
+        return rebuild_metadata(store) if self.anew else build_metadata(store)
+
+
+def plan_metadata_build(store: Store, *, anew: bool) -> PlannedMetadataBuild:
+    """Say what a metadata table would be made of."""
+    return PlannedMetadataBuild(
+        table=store.uri, work=plan_build(load_state(store), anew=anew), anew=anew
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDelisting(Plan[Delisted]):
+    partitions: tuple[str, ...]
+    """What would be delisted, and deleted."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.partitions
+
+    def __str__(self) -> str:
+        named = ", ".join(self.partitions)
+        return f"delist {named} of {self.table}" if named else f"{self.table} lists nothing that is not kept"
+
+    def _run(self, store: Store, tasks: Tasks) -> Delisted:  # noqa: ARG002 # as others run
+        return delist_unmaintained(store)
+
+
+def plan_delisting(store: Store) -> PlannedDelisting:
+    """Say what of the metadata table bucketlake does not keep in step."""
+    return PlannedDelisting(table=store.uri, partitions=unmaintained(load_properties(store)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from bucketlake.arguments import (
     checked_maintenance,
     clustering_trigger,
     compaction_trigger,
+    parsed_on_unmaintained,
     parsed_table_type,
     retention,
 )
@@ -44,6 +45,7 @@ from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index
 from bucketlake.index.told import refuse_other, told
 from bucketlake.keygen import KeyGenerator
 from bucketlake.looks import look_at
+from bucketlake.metadata_table import MetadataTable
 from bucketlake.read import (
     Key,
     Query,
@@ -89,7 +91,6 @@ from bucketlake.write import (
     run_delete_partitions,
     tops_of,
 )
-from bucketlake.write.metadata_table import DropMetadataTable
 from bucketlake.writes import columns_of, rows_by_tasks, write_rows
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def create_table(
     merge_schema: bool = False,
     non_blocking: bool = False,
     maintenance: str = MaintenanceMode.INLINE,
+    metadata: bool = False,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
     **gone: Never,
@@ -150,7 +152,8 @@ def create_table(
         ConsistentBuckets(4)                               buckets are split and merged while the table grows
 
     In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time
-    may both commit: none needs to be run again. `merge_schema` and `allow_missing_columns` say which rows fit the
+    may both commit: none needs to be run again. With `metadata`, it has Hudi's metadata table from the start: see
+    `Table.metadata`. `merge_schema` and `allow_missing_columns` say which rows fit the
     table, and `maintenance` who compacts, cleans and archives it: see `Table.alter`. Without a `name`, a table is named
     after its folder. A session, if given, says what TIMESTAMP means in a DDL text.
     """
@@ -177,7 +180,12 @@ def create_table(
         maintenance=parse_maintenance_mode(given.text(maintenance, "maintenance")),
         index=told(index, buckets) or SimpleBuckets(),
     )
-    return Table(store, create(store, spec))
+    has_metadata = given.flag(metadata, "metadata")
+    table = Table(store, create(store, spec))
+    if has_metadata:
+        table.metadata.build()
+        table.properties = load_properties(store)
+    return table
 
 
 class Table:
@@ -278,6 +286,7 @@ class Table:
         allow_missing_columns: bool | None = None,
         maintenance: str | None = None,
         keep_commits: int | None = None,
+        on_unmaintained: str | None = None,
     ) -> None:
         """Change which rows the table takes, from the next write on, whoever writes it; None leaves things as they are.
 
@@ -288,6 +297,9 @@ class Table:
         `maintenance` says who compacts, cleans and archives the table: its writers, after every fifteenth commit
         (`inline`), `bucketlake service run` (`service`), or nobody (`off`). That keeps what readers of the last
         `keep_commits` writes see, thirty unless it is set.
+
+        `on_unmaintained` says what becomes of parts of the metadata table that bucketlake does not keep in step, such
+        as Hudi's statistics of columns: a write refuses such a table (`refuse`), or delists them (`delist`).
         """
         changes = options_of(
             merge_schema=merge_schema,
@@ -296,6 +308,7 @@ class Table:
             if maintenance is None
             else parse_maintenance_mode(given.text(maintenance, "maintenance")),
             keep_commits=None if keep_commits is None else given.whole_number(keep_commits, "keep_commits"),
+            on_unmaintained=None if on_unmaintained is None else parsed_on_unmaintained(on_unmaintained),
         )
         self.properties = alter(self.store, changes)
 
@@ -551,14 +564,6 @@ class Table:
         """Say what `maintain` would do."""
         return plans.plan_maintenance(self.store, checked_maintenance(maintenance))
 
-    def drop_metadata_table(self) -> DropMetadataTable:
-        """Delist and delete Hudi's metadata table, which bucketlake does not keep. Returns what went."""
-        return self.plan_drop_metadata_table().run(self.store)
-
-    def plan_drop_metadata_table(self) -> plans.PlannedMetadataDrop:
-        """Say what `drop_metadata_table` would delete."""
-        return plans.plan_metadata_drop(self.store)
-
     def fsck(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Report:
         """Check every key, file and sum of the table, on `spark` or in this process. Changes nothing."""
         return services.check_table(self.store, tasks=given.tasks_of(spark, progress))
@@ -567,6 +572,11 @@ class Table:
     def buckets(self) -> Buckets:
         """How many buckets partitions have, and how that is changed."""
         return Buckets(self.store)
+
+    @property
+    def metadata(self) -> MetadataTable:
+        """Hudi's metadata table: built, looked at, dropped."""
+        return MetadataTable(self.store)
 
     def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""

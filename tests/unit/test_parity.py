@@ -17,6 +17,7 @@ import typer.main
 from bucketlake import arguments, create_table
 from bucketlake.buckets import Buckets
 from bucketlake.cli import app
+from bucketlake.metadata_table import MetadataTable
 from bucketlake.sql.create import CreateTable
 from bucketlake.sql.procedures import PROCEDURES
 from bucketlake.table import Table
@@ -45,17 +46,15 @@ OTHER_COMMANDS = {
     "open": "every command opens the table that it names",
     "run": "a plan is a value of Python's; a command prints it, and with --yes does it",
     "maintain": "service run: a process of its own, which may go on and on",
-    "drop_metadata_table": "metadata drop: a group, since more is to be done with a metadata table than dropping it",
 }
 """What the command line does by other commands, or has no use for."""
 
-RENAMED_COMMANDS = {"maintain": "service.run", "drop_metadata_table": "metadata.drop"}
+RENAMED_COMMANDS = {"maintain": "service.run"}
 
 COMMANDS_ONLY = {
     "create": "create_table: a function of Python, and CREATE TABLE in SQL",
     "sql": "a statement, for SQL",
     "service.run": OTHER_COMMANDS["maintain"],
-    "metadata.drop": OTHER_COMMANDS["drop_metadata_table"],
 }
 
 NOT_IN_TEXT = {
@@ -101,7 +100,7 @@ OF_PYTHON_ONLY = {
 def python_calls() -> dict[str, dict[str, inspect.Parameter]]:
     """The public methods, with the arguments that each takes."""
     calls: dict[str, dict[str, inspect.Parameter]] = {}
-    for prefix, owner in (("", Table), ("buckets.", Buckets)):
+    for prefix, owner in (("", Table), ("buckets.", Buckets), ("metadata.", MetadataTable)):
         for name, method in vars(owner).items():
             if name.startswith("_") or isinstance(method, property):
                 continue
@@ -183,7 +182,6 @@ def test_a_command_by_another_name_takes_what_the_method_takes() -> None:
         "every",
         "dry_run",
     }
-    assert COMMANDS[RENAMED_COMMANDS["drop_metadata_table"]] - OF_EVERY_COMMAND == set()
 
 
 def test_a_table_is_made_with_the_same_words_on_the_command_line() -> None:

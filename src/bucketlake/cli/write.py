@@ -30,6 +30,7 @@ from bucketlake.cli.app import (
 from bucketlake.cli.files import FileFormat, column_names, read_columns, read_rows, read_schema, schema_after
 from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.cli.values import parse_key
+from bucketlake.commit.metadata_table import OnUnmaintained
 from bucketlake.config import MaintenanceMode, TableType
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
@@ -102,6 +103,7 @@ def create(
     maintenance: Annotated[
         MaintenanceMode, typer.Option(help="Who compacts, cleans and archives the table.")
     ] = MaintenanceMode.INLINE,
+    metadata: Annotated[bool, typer.Option("--metadata", help="Give it Hudi's metadata table.")] = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
@@ -124,6 +126,7 @@ def create(
         merge_schema=merge_schema,
         allow_missing_columns=allow_missing_columns,
         maintenance=maintenance,
+        metadata=metadata,
         allow_null_elements=allow_null_elements,
         storage_options=pairs(storage or ()),
     )
@@ -157,21 +160,27 @@ def alter(
     keep_commits: Annotated[
         int | None, typer.Option(metavar="N", help="Of how many writes that keeps the files; 30 by default.")
     ] = None,
+    on_unmaintained: Annotated[
+        OnUnmaintained | None,
+        typer.Option(help="What writes do where a metadata table has parts that they would not keep in step."),
+    ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Change which rows a table takes, and who maintains it, from the next write on."""
     opened = open_table(table, storage)
-    if (merge_schema, allow_missing_columns, maintenance, keep_commits) == (None, None, None, None):
+    said = (merge_schema, allow_missing_columns, maintenance, keep_commits, on_unmaintained)
+    if all(value is None for value in said):
         raise ConfigError(
-            "nothing to change: give --maintenance, --keep-commits, --merge-schema or --allow-missing-columns, or an "
-            "opposite such as --no-merge-schema."
+            "nothing to change: give --maintenance, --keep-commits, --on-unmaintained, --merge-schema or "
+            "--allow-missing-columns, or an opposite such as --no-merge-schema."
         )
     opened.alter(
         merge_schema=merge_schema,
         allow_missing_columns=allow_missing_columns,
         maintenance=maintenance,
         keep_commits=keep_commits,
+        on_unmaintained=on_unmaintained,
     )
     facts = {
         key: value for key, value in sorted(opened.properties.raw.items()) if key.startswith("bucketlake.")

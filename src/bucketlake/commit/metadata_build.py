@@ -11,16 +11,18 @@ Cut off, it leaves files that nobody looks at, and the next build removes them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bucketlake.commit.claims import latest_time
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED, is_listed, put_instant
+from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED, delist, is_listed, put_instant
 from bucketlake.commit.operation import TRANSACTIONS
 from bucketlake.commit.publishing import settle
+from bucketlake.commit.writable import WRITABLE_VERSION
 from bucketlake.config import TableProperties, load_properties, rendered, table_checksum, update_properties
-from bucketlake.errors import ConcurrentWriteError
+from bucketlake.errors import ConcurrentWriteError, ConflictError, UnsupportedError
 from bucketlake.layout import BaseFile, DataFile, TimelineView, stated_in
 from bucketlake.layout.names import (
     HEARTBEAT_FOLDER,
@@ -40,10 +42,12 @@ from bucketlake.timeline import (
     Clock,
     Instant,
     Timeline,
+    load_timeline,
     process_clock,
 )
 
 _ROUNDS = 5
+_log = logging.getLogger("bucketlake.commit")
 
 Files = Mapping[str, Mapping[str, int]]
 """Partition -> file name -> size in bytes."""
@@ -64,12 +68,84 @@ class BuiltMetadata:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataBuild:
+    """What building a metadata table means; prints as a few lines."""
+
+    table: str
+    partitions: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    listed: tuple[str, ...] = ()
+    """What is listed now, and would be delisted first."""
+    is_needed: bool = True
+
+    def __str__(self) -> str:
+        if not self.is_needed:
+            return f"{self.table} has a metadata table: {', '.join(self.listed)}"
+        lines = [f"delist {', '.join(self.listed)} of {self.table}"] if self.listed else []
+        lines.append(
+            f"list {self.files:,} files ({self.size_bytes:,} bytes) in {self.partitions:,} partitions of {self.table}"
+        )
+        return "\n".join(lines)
+
+
+def plan_build(state: TableState, *, anew: bool = False) -> MetadataBuild:
+    """Say what a build would list; `anew` also where there is a metadata table."""
+    listed = state.properties.metadata_partitions
+    if FILES in listed and not anew:
+        return MetadataBuild(table=state.store.uri, listed=listed, is_needed=False)
+    check_buildable(state)
+    files = committed_files(state)
+    return MetadataBuild(
+        table=state.store.uri,
+        partitions=len(files),
+        files=sum(map(len, files.values())),
+        size_bytes=sum(sum(names.values()) for names in files.values()),
+        listed=listed,
+    )
+
+
+def check_buildable(state: TableState) -> None:
+    """Refuse a table of an older version: its metadata table would have to be of that version too."""
+    version = state.properties.table_version
+    if version != WRITABLE_VERSION:
+        raise UnsupportedError(
+            subject=f"the table version of {state.store.uri}",
+            found=str(version),
+            supported=f"metadata tables of version {WRITABLE_VERSION}",
+            remedy="Upgrade the table with Hudi first.",
+        )
+
+
+def rebuild_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata | None:
+    """Build the metadata table anew. Until that is done, the table has none, for anybody."""
+    check_buildable(load_state(store))
+    with table_lock(store):
+        delist(store)
+    return build_metadata(store, clock=clock)
+
+
+def build_if_wanted(store: Store, properties: TableProperties, *, clock: Clock | None = None) -> bool:
+    """Build the metadata table that was delisted so that a commit could be taken back, unless others are at it."""
+    if WANTED not in properties.raw or is_listed(properties):
+        return False
+    if load_timeline(store, properties).pending(Action.ROLLBACK, Action.RESTORE):
+        return False  # whoever ends the last of them does it
+    try:
+        return build_metadata(store, clock=clock) is not None
+    except ConflictError as conflict:
+        _log.info("%s: its metadata table is built later: %s", store.uri, conflict)
+        return False
+
+
 def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata | None:
     """Build `files` and list it; None if it is listed already."""
     properties = load_properties(store)
     clock = clock or process_clock(properties.timeline_timezone)
     if is_listed(properties):
         return None
+    check_buildable(load_state(store))
     remove_leftovers(store)
     for _ in range(_ROUNDS):
         state = load_state(store)

@@ -14,15 +14,18 @@ delisted before the instant is unpublished, and built anew when all is done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 
+from bucketlake.commit.locks import table_lock
 from bucketlake.config import TableProperties, load_properties, update_properties
 from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.layout.names import METADATA_TABLE_FOLDER, parse_log_file_name, split_path
 from bucketlake.metadata.change import change_of
 from bucketlake.metadata.delta import delta_commit
-from bucketlake.metadata.places import FILES, MAINTAINED, timeline_properties
+from bucketlake.metadata.places import FILES, MAINTAINED, folder_of, timeline_properties
 from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
-from bucketlake.storage import Store
+from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
     Action,
     InstantName,
@@ -43,6 +46,17 @@ LISTED = "hoodie.table.metadata.partitions"
 LISTED_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 WANTED = "bucketlake.metadata.partitions"
 """A table property: what is to be listed again once it was built anew."""
+UNMAINTAINED = "bucketlake.metadata.unmaintained"
+"""A table property: what becomes of partitions that a write would not keep in step, see `OnUnmaintained`."""
+DELISTINGS = "bucketlake.metadata.delistings"
+"""A table property: how often that was done."""
+
+
+class OnUnmaintained(StrEnum):
+    """What a write does on a table whose metadata table has parts that it would not keep in step."""
+
+    REFUSE = "refuse"
+    DELIST = "delist"
 
 
 def is_listed(properties: TableProperties) -> bool:
@@ -50,8 +64,13 @@ def is_listed(properties: TableProperties) -> bool:
     return FILES in properties.metadata_partitions
 
 
+def unmaintained(properties: TableProperties) -> tuple[str, ...]:
+    """Name the partitions of the metadata table that would not follow what we write."""
+    return tuple(sorted(set(properties.metadata_partitions) - MAINTAINED))
+
+
 def check_maintained(store: Store, properties: TableProperties) -> None:
-    """Refuse a table whose metadata table has parts that would not follow what we write."""
+    """Refuse a table whose metadata table has parts that would not follow what we write, and are not to be delisted."""
     inflight = properties.raw.get(LISTED_INFLIGHT, "").strip()
     if inflight:
         raise UnsupportedError(
@@ -60,22 +79,54 @@ def check_maintained(store: Store, properties: TableProperties) -> None:
             supported="writing while nobody builds a part of the metadata table",
             remedy="Wait until Hudi's indexer is done; if it died, drop that index with Hudi.",
         )
-    others = sorted(set(properties.metadata_partitions) - MAINTAINED)
-    if others:
+    others = unmaintained(properties)
+    if others and properties.raw.get(UNMAINTAINED) != OnUnmaintained.DELIST:
         raise UnsupportedError(
             subject=f"{LISTED} of {store.uri}",
             found=",".join(properties.metadata_partitions),
-            supported=f"writing where {','.join(sorted(MAINTAINED))} is all: Hudi reads by {', '.join(others)} too, "
+            supported=f"writing where {', '.join(sorted(MAINTAINED))} is all: Hudi reads by {', '.join(others)} too, "
             f"and would miss our rows",
-            remedy=f"Delist them with `bucketlake metadata delist {store.uri}`, or let writes do so: "
-            f"`bucketlake metadata delist {store.uri} --always`. Hudi's writers make them again unless they set "
-            f"hoodie.metadata.index.column.stats.enable=false.",
+            remedy=f"Delist the others with `bucketlake metadata delist {store.uri}`, or let every write do so: "
+            f"`bucketlake alter {store.uri} --on-unmaintained delist`. Hudi's writers make them again unless they are "
+            f"told not to: see docs/metadata-table.md.",
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Delisted:
+    """What was delisted, and deleted; prints as a line."""
+
+    table: str
+    partitions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        named = ", ".join(self.partitions)
+        return f"{self.table} lists no more: {named}" if named else f"{self.table} lists nothing that is not kept"
+
+
+def delist_unmaintained(store: Store) -> Delisted:
+    """Let nobody look at what we would not keep in step, and delete it."""
+    with table_lock(store):
+        properties = load_properties(store)
+        others = unmaintained(properties)
+        if others:
+            count = int(properties.raw.get(DELISTINGS) or 0) + 1
+            kept = sorted(set(properties.metadata_partitions) - set(others))
+            update_properties(store, {LISTED: ",".join(kept), DELISTINGS: str(count)})
+        for partition in others:
+            files = store.list(folder_of(partition), recursive=True).files
+            in_parallel(store.delete, [file.path for file in files], store)
+    return Delisted(store.uri, others)
+
+
 def checked_step(store: Store, properties: TableProperties, timeline: Timeline | None = None) -> Step:
-    """Refuse a table whose metadata table is not in step; say how it is."""
+    """Refuse a table whose metadata table is not in step; say how it is.
+
+    What is not kept in step is delisted first, if the table says that it may be.
+    """
     check_maintained(store, properties)
+    if unmaintained(properties):
+        delist_unmaintained(store)
     step = look_at_step(store, properties, timeline)
     if not step.is_kept:
         raise CorruptTableError(

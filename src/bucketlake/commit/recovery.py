@@ -7,6 +7,7 @@
     a restore that was cut off                 finished
     markers of an instant that is gone         deleted after a while, with what late tasks wrote under them
     rows that its tasks left for each other    removed
+    a metadata table that was delisted         built anew, where that was to be
 
 What lives is never touched. Compactions and clusterings are not rolled back by themselves: their plans stand until
 they are run. Who wants one taken back asks for it (`roll_back_run`), and gets back to the plan.
@@ -28,6 +29,7 @@ from bucketlake.commit.markers import (
     marked_files,
     marked_instants,
 )
+from bucketlake.commit.metadata_build import build_if_wanted
 from bucketlake.commit.operation import PLANNED, TRANSACTIONS
 from bucketlake.commit.publishing import is_settled, plan_of, settle
 from bucketlake.commit.restore import run_planned_restore
@@ -185,6 +187,7 @@ def recover_from(
             stop_heartbeat(store, instant)
     for instant in set(left.with_pieces) - {i.requested for i in alive}:
         remove_handover(store, pieces_folder(instant))
+    build_if_wanted(store, properties, clock=clock)
     if rolled_back or restored:
         claims, timeline = list_claims(store), load_timeline(store, properties)
     found = Recovery(

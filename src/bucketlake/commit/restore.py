@@ -14,9 +14,10 @@ import logging
 from bucketlake.commit.claims import Claims, Outcome
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import files_of_instant
+from bucketlake.commit.metadata_build import build_if_wanted
 from bucketlake.commit.publishing import Decision, completed_time, decide, plan_of, publish_claim
 from bucketlake.commit.rollback import Target, roll_back
-from bucketlake.config import TableProperties
+from bucketlake.config import TableProperties, load_properties
 from bucketlake.layout import list_table
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -87,6 +88,7 @@ def _complete(
     for rollback in rollbacks.values():
         delete_pending(store, properties, instant=rollback.requested, action=Action.ROLLBACK)
         store.delete(rollback.path)
+    build_if_wanted(store, load_properties(store), clock=clock)
 
 
 def _target(

@@ -7,7 +7,7 @@
     metadata     out of the metadata table
     files        data files, and what the engine keeps of the instant
     instant      T.inflight, T.requested
-    done         R_C.rollback
+    done         R_C.rollback; a metadata table that could not take the instant back is built anew
 
 Whoever is cut off leaves a pending instant or a pending rollback, and either leads the next comer to the rest. All of
 it may be done twice, or by two at once. Hudi goes on with a pending rollback of ours in the same way.
@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims
 from bucketlake.commit.heartbeat import stop_heartbeat
 from bucketlake.commit.markers import delete_data_files, delete_markers, files_of_instant, marked_files
+from bucketlake.commit.metadata_build import build_if_wanted
 from bucketlake.commit.metadata_table import delist, is_listed, is_taken_in, take_back
 from bucketlake.commit.operation import PLANNED
 from bucketlake.commit.publishing import (
@@ -175,6 +176,7 @@ def roll_back(
     if target.published is not None:
         # All tasks of a committed write are done: no file can come after this, so the markers need not stay.
         delete_markers(store, target.instant)
+        build_if_wanted(store, load_properties(store), clock=clock)
     return RolledBack(instant=target.instant, action=target.action, files=files)
 
 

@@ -55,6 +55,7 @@ class CreateTable:
     maintenance: str | None = None
     allow_null_elements: bool = False
     non_blocking: bool = False
+    metadata: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ def parse_create(cursor: Cursor) -> CreateTable:
         maintenance=made.text("maintenance"),
         allow_null_elements=made.flag("allowNullElements"),
         non_blocking=made.flag("nonBlocking"),
+        metadata=made.flag("metadata"),
     )
 
 
@@ -313,6 +315,7 @@ _SPELLINGS: dict[str, Sequence[str]] = {
     "maintenance": ("bucketlake.maintenance",),
     "allowNullElements": (NULL_ELEMENTS_ALLOWED,),
     "nonBlocking": (NON_BLOCKING,),
+    "metadata": ("hoodie.metadata.enable",),
     "index": (),
     "virtualLogs": (VIRTUAL_LOGS,),
     "connector": (),

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from bucketlake.commit.metadata_build import BuiltMetadata
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.index import HashingConfig
 from bucketlake.inspection import Description, Explanation, Layout, TimelineEntry
@@ -45,6 +46,8 @@ ROWS_OF: dict[str, type] = {
     "cluster": Clustered,
     "clean": Cleaned,
     "timeline": TimelineEntry,
+    "metadata.build": BuiltMetadata,
+    "metadata.rebuild": BuiltMetadata,
     "buckets.resize": Clustered,
     "buckets.show_config": HashingConfig,
     "buckets.abort": RolledBack,

@@ -298,6 +298,7 @@ def _made(
         non_blocking=wanted.non_blocking,
         allow_null_elements=wanted.allow_null_elements,
         maintenance=wanted.maintenance or MaintenanceMode.INLINE,
+        metadata=wanted.metadata,
         spark=spark,
         storage_options=options,
     )
@@ -340,7 +341,7 @@ def _call(spark: SparkSession, table: Table, call: ProcedureCall) -> Any:
         words = cast("MaintenanceArguments", arguments)
         arguments = {"maintenance": maintenance_for(table.properties, words)}
     owner, _, method = call.name.rpartition(".")
-    run = getattr(table.buckets if owner else table, method)
+    run = getattr(getattr(table, owner) if owner else table, method)
     takes = signature(run).parameters
     missing = [
         name for name, one in takes.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD

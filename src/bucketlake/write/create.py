@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bucketlake.commit.locks import table_lock
+from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
     KEEP_COMMITS,
@@ -120,6 +121,7 @@ def options_of(
     allow_null_elements: bool | None = None,
     maintenance: MaintenanceMode | None = None,
     keep_commits: int | None = None,
+    on_unmaintained: OnUnmaintained | None = None,
 ) -> dict[str, str]:
     """Return the properties that say which rows a table takes and who maintains it; what is None is left out."""
     said = {
@@ -134,12 +136,15 @@ def options_of(
         if keep_commits < 1:
             raise ConfigError(f"keep_commits is {keep_commits}; expected a number of writes, 1 or more.")
         options[KEEP_COMMITS] = str(keep_commits)
+    if on_unmaintained is not None:
+        options[UNMAINTAINED] = str(on_unmaintained)
     return options
 
 
 def alter(store: Store, options: Mapping[str, str]) -> TableProperties:
     """Change what `options_of` names, from the next write on."""
-    check_writable(load_state(store))
+    if UNMAINTAINED not in options:  # with it, a table becomes one that can be written
+        check_writable(load_state(store))
     with table_lock(store):
         return update_properties(store, options)
 

@@ -1,8 +1,7 @@
-"""Drop a table's metadata table, so that the table can be written by those who do not keep it.
+"""Drop a table's metadata table.
 
-Hudi trusts its metadata table blindly: one that misses a commit hides that commit's rows. Until we keep it
-ourselves, it has to go before we write. First it is delisted in `hoodie.properties`, in one step, and from then on
-nobody looks at it; then its files are deleted. Cut off in between, a second run deletes the rest.
+First it is delisted in `hoodie.properties`, in one step, and from then on nobody looks at it; then its files are
+deleted. Cut off in between, a second run deletes the rest.
 
 Hudi's writers make it anew at their next write, unless they are told hoodie.metadata.enable=false.
 """
@@ -12,6 +11,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED
 from bucketlake.commit.transaction import refuse_live_writers
 from bucketlake.config import update_properties
 from bucketlake.errors import CorruptTableError
@@ -24,8 +25,6 @@ from bucketlake.layout.names import (
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import FileStat, Store, in_parallel
 
-_PARTITIONS = "hoodie.table.metadata.partitions"
-_PARTITIONS_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 _INDEX_DEFINITIONS = "hoodie.table.index.defs.path"
 
 
@@ -64,7 +63,7 @@ def plan_drop_metadata_table(state: TableState) -> DropMetadataTable:
     """Find what there is of a metadata table, listed or left over."""
     raw, store = state.properties.raw, state.store
     files = store.list(METADATA_TABLE_FOLDER, recursive=True).files
-    listed = [key for key in (_PARTITIONS, _PARTITIONS_INFLIGHT) if key in raw]
+    listed = [key for key in (LISTED, LISTED_INFLIGHT, WANTED) if key in raw]
     if not files and not any(raw[key].strip() for key in listed):
         return DropMetadataTable(table=store.uri)
     path = raw.get(_INDEX_DEFINITIONS, "").strip()
@@ -83,8 +82,9 @@ def plan_drop_metadata_table(state: TableState) -> DropMetadataTable:
 
 def run_drop_metadata_table(plan: DropMetadataTable, store: Store) -> None:
     """Delist the metadata table, then delete it. Raises `ConcurrentWriteError` while a write is under way."""
-    refuse_live_writers(load_state(store))
-    update_properties(store, dict.fromkeys(plan.properties))
+    with table_lock(store):
+        refuse_live_writers(load_state(store))
+        update_properties(store, dict.fromkeys(plan.properties))
     in_parallel(store.delete, [file.path for file in plan.files], store)
 
 
