@@ -28,6 +28,7 @@ from bucketlake import SPARK_SETTINGS, memory_in_use
 from bucketlake.spark import exchange
 from bucketlake.spark.write import FrameRows
 from bucketlake.write import Operation, run_write
+from spark.exchange_cases import STAGES, WAYS, an_exchange_brings_every_row_once
 from spark.faults import Fault, FaultyRows, Step
 from spark.orders import (
     Order,
@@ -174,6 +175,15 @@ OVERTAKEN_CASES: dict[str, Callable[[Place], None]] = {
 }
 
 
+EXCHANGE_CASES: dict[str, Callable[[Place], None]] = {
+    f"a second attempt of the {stage} stage of an exchange by {way} overtakes the first": partial(
+        an_exchange_brings_every_row_once, way=way, stage=stage, waits=True
+    )
+    for way in WAYS
+    for stage in STAGES
+}
+
+
 def main(folder: Path) -> int:
     spark = (
         SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]")
@@ -208,7 +218,7 @@ def run_all(place: Place, folder: Path) -> int:
 
     failed = run_cases(bound(BUDGET_CASES | SCENARIO_CASES | KILLED_CASES), folder)
     with a_worker_on_another_host(place.spark, folder / "worker"):
-        return max(failed, run_cases(bound(OVERTAKEN_CASES), folder))
+        return max(failed, run_cases(bound(OVERTAKEN_CASES | EXCHANGE_CASES), folder))
 
 
 if __name__ == "__main__":

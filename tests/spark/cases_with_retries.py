@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -21,23 +16,19 @@ from bucketlake import Table
 from bucketlake.config import TableType, load_properties
 from bucketlake.services import Tasks, compact_table
 from bucketlake.services.compaction import CompactionTask, SliceCompacted, compact_slice
-from bucketlake.spark.exchange import ByFiles, ByShuffle
 from bucketlake.spark.services import SessionTasks
 from bucketlake.spark.types import arrow_schema
 from bucketlake.spark.write import FrameRows
-from bucketlake.storage import Handover, open_store
+from bucketlake.storage import open_store
 from bucketlake.write import (
-    GROUP_BITS,
-    Coded,
     CommitSummary,
-    KeySum,
     Operation,
-    Piece,
     TableSpec,
     create,
     run_write,
 )
 from judges.files import unchanged
+from spark.exchange_cases import STAGES, WAYS, an_exchange_brings_every_row_once
 from spark.faults import Fault, FaultyRows, Step
 from spark.orders import (
     DAYS,
@@ -179,60 +170,6 @@ def a_task_of_a_compaction_fails_once(place: Place) -> None:
     assert table.fsck().is_sound
 
 
-def cut_by_remainder(rows: pa.Table, *, by: int) -> Coded:
-    """Give numbers the codes of their remainders, each a task of its own."""
-    numbers = rows.column("id").to_numpy()
-    codes = (numbers % by) << GROUP_BITS | (numbers % by)
-    order = np.argsort(codes, kind="stable")
-    chosen = rows.combine_chunks().to_batches()[0].take(pa.array(order))
-    return Coded(chosen, codes[order], numbers[order].astype(np.uint64), {})
-
-
-def pass_on(pieces: Iterator[Piece], *, fault: Fault | None, by: int) -> Iterator[Coded]:
-    for piece in pieces:
-        assert len(set((piece.rows.column("id").to_numpy() % 7).tolist())) == 1
-        yield cut_by_remainder(pa.Table.from_batches([piece.rows]), by=by)
-    if fault is not None:
-        fault.go_off()
-
-
-def say_runs(pieces: Iterator[Piece], *, fault: Fault | None) -> Iterator[str]:
-    for code, run in groupby(pieces, key=lambda piece: piece.code):
-        numbers = [number for piece in run for number in piece.rows.column("id").to_pylist()]
-        yield json.dumps([code & 0xFF, sorted(numbers)])
-    if fault is not None:
-        fault.go_off()
-
-
-def an_exchange_brings_every_row_once(place: Place, way: str, fails: str) -> None:
-    """Rows pass three stages; the attempt of a task that fails first has left pieces that nobody counts."""
-    folder = Path(place.root) / f"exchange {way} {fails}"
-    fault = Fault(folder=folder / "fault", step="tag")
-    rows = FrameRows(place.spark.range(0, 1_000, 1, 3))
-    handover = Handover(folder / "pieces") if way == "files" else None
-    with ExitStack() as stack:
-        exchange: Any
-        if handover is not None:
-            stack.enter_context(handover.opened())
-            exchange = ByFiles(place.spark, rows.packed, handover)
-        else:
-            exchange = stack.enter_context(closing(ByShuffle(rows.packed)))
-        first = exchange.scatter(["id"], partial(cut_by_remainder, by=7))
-        middle = partial(pass_on, fault=fault if fails == "middle" else None, by=5)
-        second = exchange.gather(first, middle, tasks=7)
-        facts = exchange.facts(second)
-        assert sum(facts["rows"].to_pylist()) == 1_000
-        codes = facts["code"].to_numpy()
-        moved = exchange.recoded(second, codes ^ 1, [("p", f"{code & 0xFF}") for code in codes.tolist()])
-        said = exchange.finish(moved, partial(say_runs, fault=fault if fails == "last" else None), tasks=6)
-        total = sum(range(1_000))
-        assert exchange.sum_of(first, received=KeySum(1_000, total)) == KeySum(1_000, total)
-    found = dict(json.loads(text) for text in said)
-    assert len(said) == len(found) == 5, "a code in one run of one task"
-    assert found == {n ^ 1: list(range(n, 1_000, 5)) for n in range(5)}
-    assert fault.happened.exists(), "the fault was not met"
-
-
 def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str) -> None:
     """Rows of a table with a recorded index pass the exchange three times, and a task of the last but one fails."""
     register()
@@ -268,11 +205,11 @@ def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str)
 
 CASES: dict[str, Callable[[Place], None]] = {
     **{
-        f"an exchange by {way} whose {fails} stage fails once": partial(
-            an_exchange_brings_every_row_once, way=way, fails=fails
+        f"an exchange by {way} whose {stage} stage fails once": partial(
+            an_exchange_brings_every_row_once, way=way, stage=stage, waits=False
         )
-        for way in ("files", "shuffle")
-        for fails in ("middle", "last")
+        for way in WAYS
+        for stage in STAGES
     },
     **{
         f"keys are looked up, {table_type} by {way}": partial(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark.cases_on_a_cluster import BUDGET_CASES, KILLED_CASES, OVERTAKEN_CASES
+from spark.cases_on_a_cluster import BUDGET_CASES, EXCHANGE_CASES, KILLED_CASES, OVERTAKEN_CASES
 from spark.cases_on_connect import BAR_CASES
 from spark.processes import Outcomes, check_outcome, run_script
 from spark.write_scenarios import SCENARIO_CASES
@@ -43,6 +43,12 @@ def test_a_write_survives_the_loss_of_an_executor(case: str, on_a_cluster: Outco
 @pytest.mark.shows("X2")
 @pytest.mark.parametrize("case", OVERTAKEN_CASES)
 def test_of_two_attempts_at_once_one_file_stays(case: str, on_a_cluster: Outcomes) -> None:
+    check_outcome(case, on_a_cluster)
+
+
+@pytest.mark.shows("X2")
+@pytest.mark.parametrize("case", EXCHANGE_CASES)
+def test_of_two_attempts_at_once_every_row_counts_once(case: str, on_a_cluster: Outcomes) -> None:
     check_outcome(case, on_a_cluster)
 
 
