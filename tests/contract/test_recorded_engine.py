@@ -5,6 +5,8 @@ The engine is `stand_ins/ledger_engine.py`: what is known of keys is a JSON file
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from bucketlake import ConfigError, ConflictError, CorruptTableError, Table
 from bucketlake.config import TableType, load_properties
 from bucketlake.services import check_table
+from bucketlake.services.fsck import Kind
 from bucketlake.state import load_state
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
@@ -182,6 +185,41 @@ def test_an_entry_that_points_nowhere_is_an_error_that_names_the_key() -> None:
         table.upsert(rows(("a", "p0", 2, "y")))
     assert contents(table) == {("a", "p0", 1, "x")}
     assert any("'a'" in finding.text for finding in check_table(table.store).damage)
+
+
+@pytest.mark.shows("R1")
+@pytest.mark.parametrize("is_global", [True, False])
+@pytest.mark.parametrize("table_type", TYPES)
+def test_an_entry_without_a_row_is_found_by_fsck(table_type: str, is_global: bool) -> None:
+    table = a_table(table_type, Ledger(shards=2, is_global=is_global))
+    table.upsert(rows(*((f"k{n}", f"p{n % 2}", 1, "x") for n in range(9))))
+    done = table.delete(pa.table({"id": ["k3", "k5"], "dt": ["p1", "p1"]}))
+    assert check_table(table.store).damage == ()
+    place = next(file_id for partition, file_id in entries(table).values() if partition == "p1")
+    # The index forgets that two keys are gone.
+    for file in table.store.list(f"{FOLDER}/{done.instant}", recursive=True).files:
+        table.store.delete(file.path)
+    (found,) = check_table(table.store).damage
+    assert (found.kind, found.place) == (Kind.STALE_ENTRY, f"p1/{place}")
+    assert found.text == "2 keys, such as 'k3'"
+    assert check_table(table.store, tasks=pickled).damage == (found,)
+
+
+def pickled(work: Any, items: Any, /) -> list[Any]:
+    """Do what tasks elsewhere do."""
+    return [pickle.loads(pickle.dumps(work(item))) for item in pickle.loads(pickle.dumps(items))]
+
+
+def test_an_entry_of_a_file_group_that_is_gone_is_found_by_fsck() -> None:
+    table = a_table("COPY_ON_WRITE", Ledger(shards=1))
+    done = table.upsert(rows(("a", "p0", 1, "x")))
+    path = f"{FOLDER}/{done.instant}/0.json"
+    known = json.loads(table.store.read(path))
+    table.store.put(path, json.dumps(known | {"b": ["p7", "nowhere"]}).encode())
+    (found,) = check_table(table.store).damage
+    assert str(found) == "an entry of the index without a row: p7/nowhere: 1 keys, such as 'b'"
+    table.store.put(path, b"{")
+    assert {f.kind for f in check_table(table.store).damage} == {Kind.UNREADABLE}
 
 
 def test_what_a_recorded_engine_cannot_do_yet_is_refused_before_anything_is_written() -> None:

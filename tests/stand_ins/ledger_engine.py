@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import NewKeys, NewTable, RecordedIndex, register_engine
+from bucketlake.index import ENTRIES, NewKeys, NewTable, RecordedIndex, register_engine
 from bucketlake.index.keeper import Keeper, Upkeep
 from bucketlake.layout import FileSlice
 from bucketlake.layout.names import new_file_id
@@ -98,6 +98,12 @@ class LedgerIndex(RecordedIndex):
             except FileNotFoundError:
                 continue
         return known
+
+    def entries(self, shard: int) -> pa.Table:
+        known = [(name, *place) for name, place in sorted(self.read(shard).items()) if place is not None]
+        keys = [name if self.is_global else name.removeprefix(f"{where}/") for name, where, _ in known]
+        columns = [keys, [where for _, where, _ in known], [file_id for _, _, file_id in known]]
+        return pa.Table.from_arrays([pa.array(c, pa.string()) for c in columns], schema=ENTRIES)
 
     def assign(
         self, new: Sequence[NewKeys], groups: Mapping[str, Mapping[str, FileSlice]], *, instant: str

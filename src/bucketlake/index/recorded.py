@@ -51,6 +51,9 @@ class RecordedIndex(Index, KeyRecords, Protocol):
         `partitions` are those that the rows are for. A key that lives in another may be found there.
         """
 
+    def entries(self, shard: int) -> pa.Table:
+        """Return where the keys of one shard live, all of them, as `ENTRIES`; in the same order each time."""
+
     def assign(
         self, new: Sequence[NewKeys], groups: Mapping[str, Mapping[str, FileSlice]], *, instant: str
     ) -> Sequence[str]:

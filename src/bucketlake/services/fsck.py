@@ -30,11 +30,19 @@ from bucketlake.commit.heartbeat import is_alive, list_heartbeats
 from bucketlake.commit.operation import PLANNED
 from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
-from bucketlake.index import Index, NoIndex, resolve_index
+from bucketlake.index import Index, NoIndex, RecordedIndex, resolve_index
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.index.recorded_counts import load_counts
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout import BaseFile, DataFile, FileSlice, data_files_of, parse_data_file, slices_of
+from bucketlake.layout import (
+    BaseFile,
+    DataFile,
+    FileGroupId,
+    FileSlice,
+    data_files_of,
+    parse_data_file,
+    slices_of,
+)
 from bucketlake.layout.names import (
     META_FOLDER,
     TEMPORARY_FOLDER,
@@ -89,6 +97,7 @@ class Kind(StrEnum):
     UNREADABLE = "a file that cannot be read"
     WRONG_FOOTER = "a file whose footer does not tell what is in it"
     WRONG_PROOF = "a commit whose sums are not those of its files"
+    STALE_ENTRY = "an entry of the index without a row"
     NO_PARTITION = "a partition that is not marked as one"
     LOST_PROPERTY = "a property that was lost or changed"
     WRONG_LAYOUT = "a layout that does not fit the table"
@@ -181,6 +190,7 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
     findings += [finding for group in done for finding in group.findings]
     findings += _check_commits(seen, done)
     findings += _check_across_groups(done)
+    findings += _check_entries(index, done, tasks)
     return Report(
         findings=tuple(sorted(set(findings))),
         rows=sum(group.rows for group in done),
@@ -475,12 +485,13 @@ class GroupCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFound:
     partition: str
+    file_id: str
     findings: tuple[Finding, ...]
     rows: int
     sums: tuple[tuple[str, int, int], ...]
     """Of every file with a proof: its instant, the number of its keys, and the sum of their hashes."""
     hashes: np.ndarray[tuple[int], np.dtype[np.uint64]] | None
-    """Of the live keys, where no bucket tells that another group cannot have them."""
+    """Of the live keys, where no bucket tells that another group cannot have them; None if they cannot be read."""
 
 
 def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
@@ -544,17 +555,19 @@ def check_group(check: GroupCheck) -> GroupFound:
         if file.is_ours and counted is not None:
             sums.append((file.instant, counted.rows, counted.key_hash_sum))
     keys: pa.ChunkedArray = pa.chunked_array([], pa.string())
-    hashes = None
+    wants_hashes = check.index.recorded is not None or not check.index.is_known
+    hashes = key_hashes(keys) if wants_hashes and check.slice is None else None
     if check.slice is not None:
         try:
             rows = pa.Table.from_batches(read_slice(check.slice, check.context), check.context.schema)
             keys = rows.column(RECORD_KEY_COLUMN)
             findings += _check_rows(check, rows)
-            hashes = None if check.index.is_known else key_hashes(keys)
+            hashes = key_hashes(keys) if wants_hashes else None
         except Exception as error:
             findings.append(_unreadable(path_in_partition(check.partition, check.file_id), error))
     return GroupFound(
         partition=check.partition,
+        file_id=check.file_id,
         findings=tuple(findings),
         rows=len(keys),
         sums=tuple(sums),
@@ -709,6 +722,63 @@ def _check_across_groups(done: Sequence[GroupFound]) -> list[Finding]:
             text = f"{repeated:,} keys are in more than one file group"
             found.append(Finding(Kind.DUPLICATE_KEY, partition, text))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """One shard of an index that records keys."""
+
+    index: RecordedIndex
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFound:
+    """Where a shard says that keys live."""
+
+    groups: tuple[FileGroupId, ...]
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
+    """Of every key, which of the groups it is in."""
+    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+def list_shard(check: ShardCheck) -> ShardFound:
+    """List the keys of a shard, by their hashes."""
+    entries = check.index.entries(check.shard).combine_chunks()
+    names = ["partition", "file_id"]
+    groups = entries.select(names).group_by(names).aggregate([])
+    places = list(zip(*(groups[name].to_pylist() for name in names), strict=True))
+    both = pc.binary_join_element_wise(entries["partition"], entries["file_id"], "\0")
+    numbers = pc.index_in(both, value_set=pa.array(["\0".join(place) for place in places], pa.string()))
+    return ShardFound(tuple(places), numbers.to_numpy().astype(np.int64), key_hashes(entries["key"]))
+
+
+def _check_entries(index: Index, done: Sequence[GroupFound], tasks: Tasks) -> list[Finding]:
+    """Look for keys that the index has and no file group. That it has those of the rows, each group has checked."""
+    recorded = index.recorded
+    if recorded is None:
+        return []
+    live = {(group.partition, group.file_id): group.hashes for group in done}
+    nothing = np.empty(0, np.uint64)
+    stale: dict[FileGroupId, list[str]] = {}
+    try:
+        shards = tasks(list_shard, [ShardCheck(recorded, shard) for shard in range(recorded.shards)])
+        for shard, found in enumerate(shards):
+            for number, place in enumerate(found.groups):
+                held = live.get(place, nothing)
+                if held is None:
+                    continue  # it cannot be read
+                mine = np.flatnonzero(found.numbers == number)
+                lost = mine[~np.isin(found.hashes[mine], held)]
+                if len(lost):
+                    keys = recorded.entries(shard)["key"].take(pa.array(lost)).to_pylist()
+                    stale.setdefault(place, []).extend(keys)
+    except Exception as error:
+        return [_unreadable("", error)]
+    return [
+        Finding(Kind.STALE_ENTRY, path_in_partition(*place), f"{len(keys):,} keys, such as {min(keys)!r}")
+        for place, keys in sorted(stale.items())
+    ]
 
 
 def _is_partition(seen: _Seen, partition: str) -> bool:
