@@ -42,6 +42,7 @@ from spark.orders import (
     orders,
 )
 from spark.processes import is_running, let_time_pass, run_cases, wait_until_gone
+from stand_ins.key_list import listing, told
 from stand_ins.ledger_engine import Ledger, register
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
@@ -203,6 +204,25 @@ def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str)
     assert report.damage == (), str(report)
 
 
+def keys_are_told_once(place: Place, table_type: str, way: str) -> None:
+    """A table with buckets lists an index, and a task that writes files, and tells of their keys, fails once."""
+    name = f"listed {table_type} {way}"
+    table, truth = place.loaded_table(name, table_type)
+    table = listing(table)
+    before = {(row["id"], row["day"]) for row in table.to_arrow(columns=["id", "day"]).to_pylist()}
+    fault = Fault(folder=Path(place.root) / f"fault {name}", step="data", after=True)
+    batch = batch_of(2)
+    rows = FaultyRows(FrameRows(frame_of(place.spark, batch)), fault, is_on_disk=way == "files")
+    done = run_write(rows, table.store, Operation.UPSERT)
+    truth.upsert(batch)
+    assert fault.happened.exists(), "the fault was not met"
+    after = {(row["id"], row["day"]) for row in table.to_arrow(columns=["id", "day"]).to_pylist()}
+    found = sorted((key, day) for key, day, _ in told(table.store, done.instant or ""))
+    assert found == sorted((str(key), day) for key, day in after - before)
+    assert found
+    check_rows(table, truth)
+
+
 CASES: dict[str, Callable[[Place], None]] = {
     **{
         f"an exchange by {way} whose {stage} stage fails once": partial(
@@ -217,6 +237,13 @@ CASES: dict[str, Callable[[Place], None]] = {
         )
         for table_type in TABLE_TYPES
         for way in ("files", "shuffle")
+    },
+    **{
+        f"keys are told of, {table_type} by {way}": partial(
+            keys_are_told_once, table_type=table_type, way=way
+        )
+        for table_type in TABLE_TYPES
+        for way in WAYS
     },
     **{f"a task fails once {name}": partial(a_task_fails_once, name=name) for name in FAULTS},
     "every attempt fails while tagging": partial(every_attempt_fails, step="tag"),
