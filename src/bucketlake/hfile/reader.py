@@ -172,7 +172,7 @@ class HFile:
 
         # Keys ascend, and so do their blocks: one run of keys per block.
         starts = np.flatnonzero(np.diff(block_of, prepend=-1))
-        stops = np.append(starts[1:], len(keys))
+        stops = np.append(starts, len(keys))[1:]
         found = [np.empty(0, np.int64)]
         for block, start, stop in zip(
             self._read(block_of[starts]), starts.tolist(), stops.tolist(), strict=True
