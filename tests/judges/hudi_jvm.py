@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,25 @@ class HudiJvm:
     def java(self, class_name: str, method: str, *arguments: object) -> Any:
         """Call a static method of a Java class, for test vectors."""
         return self._ask("java", class_name=class_name, method=method, arguments=list(arguments))
+
+    def hfile_keys(self, path: Path) -> list[str]:
+        """Return the keys of an HFile as Hudi's reader scans it."""
+        keys: list[str] = self._ask("hfile_keys", path=str(path))
+        return keys
+
+    def hfile_found(self, path: Path, keys: Sequence[str]) -> list[bool]:
+        """Say which of the ascending keys Hudi's reader finds in an HFile."""
+        found: list[bool] = self._ask("hfile_found", path=str(path), keys=list(keys))
+        return found
+
+    def hfile_values(self, path: Path, keys: Sequence[str]) -> list[bytes]:
+        """Return the values of ascending keys, which are in the HFile; ask for few."""
+        return [bytes.fromhex(text) for text in self._ask("hfile_values", path=str(path), keys=list(keys))]
+
+    def hfile_write(self, path: Path, records: Mapping[str, bytes], *, codec: str, block_bytes: int) -> None:
+        """Write an HFile with Hudi's writer, in the order given."""
+        texts = {key: value.hex() for key, value in records.items()}
+        self._ask("hfile_write", path=str(path), records=texts, codec=codec, block_bytes=block_bytes)
 
     def stop(self) -> None:
         """End the judge and everything it left on disk; a later question starts another."""

@@ -96,6 +96,60 @@ class Judge:
             target = getattr(target, part)
         return _from_java(getattr(target, method)(*[self._to_java(argument) for argument in arguments]))
 
+    def hfile_keys(self, path: str) -> list[str]:
+        """Return the keys of an HFile as Hudi's reader scans it."""
+        reader = self._hfile(path)
+        keys: list[str] = []
+        more = reader.seekTo()
+        while more:
+            keys.append(reader.getKeyValue().get().getKey().getContentInString())
+            more = reader.next()
+        reader.close()
+        return keys
+
+    def hfile_found(self, path: str, keys: list[str]) -> list[bool]:
+        """Say which of the ascending keys Hudi's reader finds."""
+        reader = self._hfile(path)
+        reader.seekTo()
+        found = [reader.seekTo(self._jvm.org.apache.hudi.io.hfile.UTF8StringKey(key)) == 0 for key in keys]
+        reader.close()
+        return found
+
+    def hfile_values(self, path: str, keys: list[str]) -> list[str]:
+        """Return the values of ascending keys, as hexadecimal text. Each brings a whole block: ask for few."""
+        reader = self._hfile(path)
+        reader.seekTo()
+        values: list[str] = []
+        for key in keys:
+            reader.seekTo(self._jvm.org.apache.hudi.io.hfile.UTF8StringKey(key))
+            pair = reader.getKeyValue().get()
+            start = pair.getValueOffset()
+            values.append(pair.getBytes()[start : start + pair.getValueLength()].hex())
+        reader.close()
+        return values
+
+    def hfile_write(self, path: str, records: dict[str, str], codec: str, block_bytes: int) -> None:
+        """Write an HFile with Hudi's writer; values are hexadecimal text."""
+        io = self._jvm.org.apache.hudi.io
+        context = (
+            io.hfile.HFileContext.builder()
+            .blockSize(block_bytes)
+            .compressionCodec(io.compress.CompressionCodec.valueOf(codec))
+            .build()
+        )
+        writer = io.hfile.HFileWriterImpl(context, self._jvm.java.io.FileOutputStream(path))
+        for key, value in records.items():
+            writer.append(key, bytes.fromhex(value))
+        writer.close()
+
+    def _hfile(self, path: str) -> Any:
+        io = self._jvm.org.apache.hudi.io
+        data = Path(path).read_bytes()
+        stream = io.ByteArraySeekableDataInputStream(io.ByteBufferBackedInputStream(data))
+        reader = io.hfile.HFileReaderImpl(stream, len(data))
+        reader.initializeMetadata()
+        return reader
+
     @property
     def _jvm(self) -> Any:
         return self._spark.sparkContext._jvm
