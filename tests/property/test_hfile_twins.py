@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bucketlake.errors import DamagedFileError, UnsupportedError
-from bucketlake.hfile import Codec, HFile, InMemory, encode, twin
+from bucketlake.hfile import Codec, HFile, InMemory, ascending, encode, twin
 from bucketlake.hfile.block import HEADER
 from bucketlake.hfile.columns import as_bytes
 from bucketlake.hfile.kernels import KEY_START, RECORD_OVERHEAD, VALUE_START, parse_block
@@ -167,6 +167,22 @@ def test_searches_in_files_of_hbase_find_what_a_dict_would(
     file = opened(hbase_file(records, style, info={"schema": b"s"}))
     assert scanned(file) == records
     check_searches(file, records, [key for key, _ in records][::2] + others)
+
+
+@given(
+    st.lists(KEYS | st.binary(max_size=12), max_size=60)
+    | st.lists(st.sampled_from([b"a", b"a\0", b"b"]), max_size=80),
+    st.sampled_from([b"", b"customer-", b"\0" * 9]),
+    st.integers(0, 2),
+)
+@example([b"same"] * 40 + [b"other"], b"", 0)
+def test_keys_are_sorted_by_their_bytes_and_equal_ones_stay_in_order(
+    keys: list[bytes], prefix: bytes, cut: int
+) -> None:
+    column = pa.array([prefix + key for key in keys], pa.binary())[cut:]
+    order = ascending(column)
+    expected = sorted(range(len(column)), key=lambda number: (column[number].as_py(), number))
+    assert (list(range(len(column))) if order is None else order.tolist()) == expected
 
 
 Ask = Callable[[HFile], Any]

@@ -12,12 +12,14 @@ index.py    where data blocks are and with which key each begins
 trailer.py  the end of a file, and its file info
 wire.py     the numbers and messages that these are made of
 columns.py  Arrow columns as kernels see them
+sorting.py  keys in the order of their bytes
 kernels.py  the loops over records         twin.py  the same, to be read
 """
 
 from bucketlake.hfile.block import Codec
 from bucketlake.hfile.reader import Entries, Found, HFile
+from bucketlake.hfile.sorting import ascending
 from bucketlake.hfile.source import InMemory, Source
 from bucketlake.hfile.writer import encode
 
-__all__ = ["Codec", "Entries", "Found", "HFile", "InMemory", "Source", "encode"]
+__all__ = ["Codec", "Entries", "Found", "HFile", "InMemory", "Source", "ascending", "encode"]

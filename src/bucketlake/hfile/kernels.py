@@ -38,29 +38,35 @@ def _differ_at(left, left_start, right, right_start, size):  # type: ignore[no-u
 
 @compiled()
 def _word(data, at):  # type: ignore[no-untyped-def] # numba infers
-    """Read eight bytes as one number; spelled out, the compiler makes it one load."""
+    """Read eight bytes as one number, the first as its highest; spelled out, the compiler makes it one load."""
     return (
-        np.uint64(data[at])
-        | np.uint64(data[at + 1]) << np.uint64(8)
-        | np.uint64(data[at + 2]) << np.uint64(16)
-        | np.uint64(data[at + 3]) << np.uint64(24)
-        | np.uint64(data[at + 4]) << np.uint64(32)
-        | np.uint64(data[at + 5]) << np.uint64(40)
-        | np.uint64(data[at + 6]) << np.uint64(48)
-        | np.uint64(data[at + 7]) << np.uint64(56)
+        np.uint64(data[at]) << np.uint64(56)
+        | np.uint64(data[at + 1]) << np.uint64(48)
+        | np.uint64(data[at + 2]) << np.uint64(40)
+        | np.uint64(data[at + 3]) << np.uint64(32)
+        | np.uint64(data[at + 4]) << np.uint64(24)
+        | np.uint64(data[at + 5]) << np.uint64(16)
+        | np.uint64(data[at + 6]) << np.uint64(8)
+        | np.uint64(data[at + 7])
     )
 
 
 @compiled()
 def _compare(left, left_start, left_stop, right, right_start, right_stop):  # type: ignore[no-untyped-def]
     """Compare as unsigned bytes: negative, zero or positive."""
-    left_size = left_stop - left_start
-    right_size = right_stop - right_start
-    size = min(left_size, right_size)
-    at = _differ_at(left, left_start, right, right_start, size)
-    if at < size:
-        return np.int64(left[left_start + at]) - np.int64(right[right_start + at])
-    return left_size - right_size
+    size = min(left_stop - left_start, right_stop - right_start)
+    at = 0
+    while at + _WORD <= size:
+        left_word = _word(left, left_start + at)
+        right_word = _word(right, right_start + at)
+        if left_word != right_word:
+            return np.int64(1) if left_word > right_word else np.int64(-1)
+        at += _WORD
+    while at < size:
+        if left[left_start + at] != right[right_start + at]:
+            return np.int64(left[left_start + at]) - np.int64(right[right_start + at])
+        at += 1
+    return np.int64(left_stop - left_start) - np.int64(right_stop - right_start)
 
 
 @compiled()
@@ -320,3 +326,65 @@ def match_prefixes(block, spans, count, data, offsets, records):  # type: ignore
             key_bytes += stop - start
             value_bytes += spans[record, VALUE_STOP] - spans[record, VALUE_START]
     return found, key_bytes, value_bytes
+
+
+# ----------------------------------------------------------------------------------------------------- sorting
+
+
+@compiled()
+def common_prefix(data, offsets):  # type: ignore[no-untyped-def]
+    """Return how many bytes all strings begin with alike."""
+    if len(offsets) < 2:
+        return np.int64(0)
+    first = offsets[0]
+    size = offsets[1] - first
+    for row in range(1, len(offsets) - 1):
+        size = _differ_at(data, first, data, offsets[row], min(size, offsets[row + 1] - offsets[row]))
+        if size == 0:
+            break
+    return np.int64(size)
+
+
+@compiled()
+def put_words(data, offsets, skipped, words):  # type: ignore[no-untyped-def]
+    """Fill `words` with the eight bytes of each string after those skipped, zeros where it has ended."""
+    for row in range(len(offsets) - 1):
+        start, stop = offsets[row] + skipped, offsets[row + 1]
+        if stop - start >= _WORD:
+            words[row] = _word(data, start)
+        else:
+            word = np.uint64(0)
+            for byte in range(_WORD):
+                word <<= np.uint64(8)
+                if start + byte < stop:
+                    word |= np.uint64(data[start + byte])
+            words[row] = word
+
+
+@compiled()
+def settle_ties(data, offsets, words, order, run_max):  # type: ignore[no-untyped-def]
+    """Put rows of equal words, which are together in `order`, in the order of their strings, equal ones by number.
+
+    Return False, with some left to do, if more than `run_max` rows have one word.
+    """
+    start = 0
+    while start < len(order):
+        stop = start + 1
+        while stop < len(order) and words[order[stop]] == words[order[start]]:
+            stop += 1
+        if stop - start > run_max:
+            return False
+        for place in range(start + 1, stop):
+            row = order[place]
+            while place > start:
+                other = order[place - 1]
+                compared = _compare(
+                    data, offsets[other], offsets[other + 1], data, offsets[row], offsets[row + 1]
+                )
+                if compared < 0 or (compared == 0 and other < row):
+                    break
+                order[place] = other
+                place -= 1
+            order[place] = row
+        start = stop
+    return True

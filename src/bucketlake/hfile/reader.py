@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bucketlake.errors import UnsupportedError
 from bucketlake.hfile import block as blocks
@@ -33,12 +32,12 @@ from bucketlake.hfile.kernels import (
     VALUE_START,
     find_blocks,
     find_prefix_blocks,
-    first_descent,
     gather,
     match_keys,
     match_prefixes,
     parse_block,
 )
+from bucketlake.hfile.sorting import order_of
 from bucketlake.hfile.source import InMemory, Range, Source, damaged, read_ranges
 from bucketlake.hfile.trailer import TRAILER_BYTES, Trailer, decode_info, decode_trailer
 
@@ -291,11 +290,8 @@ def _joined(index: BlockIndex, numbers: Numbers) -> list[Range]:
 
 def _sorted(column: ByteColumn) -> tuple[Numbers | None, ByteColumn]:
     """Return a column in ascending order, and which row came where; None if all stayed."""
-    if first_descent(column.data, column.offsets, False) < 0:
-        return None, column
-    array = column.to_arrow()
-    order = pc.sort_indices(array)
-    return order.to_numpy().astype(np.int64), ByteColumn.of(array.take(order), "keys")
+    order = order_of(column)
+    return order, column if order is None else _taken(column, order)
 
 
 def _taken(column: ByteColumn, rows: Numbers) -> ByteColumn:
