@@ -509,9 +509,7 @@ class PlannedMetadataBuild(Plan[BuiltMetadata | None]):
 
 def plan_metadata_build(store: Store, *, anew: bool) -> PlannedMetadataBuild:
     """Say what a metadata table would be made of."""
-    return PlannedMetadataBuild(
-        table=store.uri, work=plan_build(load_state(store), anew=anew), anew=anew
-    )
+    return PlannedMetadataBuild(table=store.uri, work=plan_build(load_state(store), anew=anew), anew=anew)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

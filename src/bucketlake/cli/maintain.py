@@ -20,6 +20,7 @@ from bucketlake.cli.progress import progress_bar
 from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.plans import plan_adoption
 
+
 @app.command()
 def adopt(
     table: TablePath,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
-from bucketlake.cli.screen import Screen, fact_grid, grid
+from bucketlake.cli.screen import Screen, grid
 from bucketlake.plans import PlannedMetadataBuild
 from bucketlake.storage import render_bytes
 from bucketlake.table import Table

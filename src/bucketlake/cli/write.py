@@ -162,7 +162,9 @@ def alter(
     ] = None,
     on_unmaintained: Annotated[
         OnUnmaintained | None,
-        typer.Option(help="What writes do where a metadata table has parts that they would not keep in step."),
+        typer.Option(
+            help="What writes do where a metadata table has parts that they would not keep in step."
+        ),
     ] = None,
     as_json: AsJson = False,
     storage: Storage = None,

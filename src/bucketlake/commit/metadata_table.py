@@ -101,7 +101,11 @@ class Delisted:
 
     def __str__(self) -> str:
         named = ", ".join(self.partitions)
-        return f"{self.table} lists no more: {named}" if named else f"{self.table} lists nothing that is not kept"
+        return (
+            f"{self.table} lists no more: {named}"
+            if named
+            else f"{self.table} lists nothing that is not kept"
+        )
 
 
 def delist_unmaintained(store: Store) -> Delisted:
