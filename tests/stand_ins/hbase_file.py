@@ -67,7 +67,8 @@ def hbase_file(
         levels += 1
     meta = [(*_append(file, b"METABLKc", text, style), name) for name, text in (style.meta or {}).items()]
     load_on_open_at = len(file)
-    _append(file, b"IDXROOT2", _root(entries), style)
+    middle = struct.pack(">qii", *entries[0][:2], 0) if levels > 1 else b""
+    _append(file, b"IDXROOT2", _root(entries) + middle, style)
     _append(file, b"IDXROOT2", _root(meta), style)
     file_info_at = len(file)
     _append(file, b"FILEINF2", encode_info({"hfile.COMPARATOR": b"x", **(info or {})}), style)

@@ -20,7 +20,7 @@ _INT32_MAX = (1 << 31) - 1
 _FIRST_BYTES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ByteColumn:
     """String `i` is `data[offsets[i]:offsets[i + 1]]`."""
 
@@ -48,13 +48,13 @@ class ByteColumn:
         wide = array.type in (pa.large_binary(), pa.large_string())
         offsets = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)
         offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64, copy=False)
-        return ByteColumn(as_bytes(b"" if data_buffer is None else data_buffer), _sealed(offsets))
+        return ByteColumn(as_bytes(b"" if data_buffer is None else data_buffer), sealed(offsets))
 
     @staticmethod
     def of_bytes(strings: Sequence[bytes]) -> ByteColumn:
         offsets = np.zeros(len(strings) + 1, np.int64)
         np.cumsum([len(string) for string in strings], out=offsets[1:])
-        return ByteColumn(as_bytes(b"".join(strings)), _sealed(offsets))
+        return ByteColumn(as_bytes(b"".join(strings)), sealed(offsets))
 
     def to_arrow(self) -> pa.Array:
         return _binary(self.data, self.offsets)
@@ -92,14 +92,15 @@ class ByteColumnBuilder:
 
 
 def as_bytes(data: BytesLike) -> Bytes:
-    """View bytes as an array, never to be written: numba compiles anew for one that can be."""
-    return _sealed(np.frombuffer(data, np.uint8))
+    """View bytes as an array, never to be written."""
+    return sealed(np.frombuffer(data, np.uint8))
 
 
-def _sealed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    sealed = array.view()
-    sealed.flags.writeable = False
-    return sealed
+def sealed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """View an array as one that cannot be written: numba compiles anew for one that can."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _grown(array: npt.NDArray[Any], used: int, needed: int) -> npt.NDArray[Any]:

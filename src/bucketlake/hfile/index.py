@@ -1,6 +1,7 @@
 """Where data blocks lie, and with which key each begins.
 
-    root      := entry*                     as many as the trailer says
+    root      := entry*, middle?            as many entries as the trailer says
+    middle    := 16 bytes                   which key is in the middle; HBase's, if there are levels below the root
     entry     := int64 offset, int32 size, vint length, key
     leaf      := int32 count, int32 * (count + 1) where entries start, (int64 offset, int32 size, key)*
     key       := int16 length, key bytes, then whatever the writer added
@@ -27,12 +28,13 @@ from bucketlake.hfile.wire import put_vint, read_vint
 
 _PLACE = struct.Struct(">qi")
 _INT16 = struct.Struct(">h")
+_MIDDLE_BYTES = 16
 
 IndexEntry = tuple[int, int, bytes]
 """Offset and size of a block, and its key."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BlockIndex:
     """The blocks of one level, in file order."""
 
@@ -64,7 +66,7 @@ def encode_root(entries: Sequence[IndexEntry]) -> bytes:
     )
 
 
-def decode_root(payload: BytesLike, count: int, *, name: str) -> list[IndexEntry]:
+def decode_root(payload: BytesLike, count: int, *, has_levels_below: bool, name: str) -> list[IndexEntry]:
     data = memoryview(payload)
     entries: list[IndexEntry] = []
     at = 0
@@ -74,7 +76,7 @@ def decode_root(payload: BytesLike, count: int, *, name: str) -> list[IndexEntry
             length, at = read_vint(data, at + _PLACE.size)
             entries.append((offset, size, _row(data, at, at + length)))
             at += length
-        if at != len(data):
+        if at != len(data) and not (has_levels_below and at + _MIDDLE_BYTES == len(data)):
             raise ValueError(f"{len(data) - at} bytes after entry {count}")
     except (ValueError, struct.error) as error:
         raise damaged(name, found=f"a root index with {error}", expected=f"{count} entries") from error

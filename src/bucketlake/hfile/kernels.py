@@ -303,6 +303,18 @@ def find_prefix_blocks(index_data, index_offsets, data, offsets, is_wanted):  # 
 
 
 @compiled()
+def mark_shortest(data, offsets, is_kept):  # type: ignore[no-untyped-def]
+    """Mark, of ascending prefixes, those that start with no other one."""
+    last = -1
+    for row in range(len(offsets) - 1):
+        is_kept[row] = last < 0 or not _starts_with(
+            data, offsets[row], offsets[row + 1], data, offsets[last], offsets[last + 1]
+        )
+        if is_kept[row]:
+            last = row
+
+
+@compiled()
 def match_prefixes(block, spans, count, data, offsets, records):  # type: ignore[no-untyped-def]
     """Fill `records` with those whose key starts with a prefix; return how many, the bytes of keys and of values.
 

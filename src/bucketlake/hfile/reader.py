@@ -33,6 +33,7 @@ from bucketlake.hfile.kernels import (
     find_blocks,
     find_prefix_blocks,
     gather,
+    mark_shortest,
     match_keys,
     match_prefixes,
     parse_block,
@@ -62,7 +63,7 @@ class Entries:
     values: pa.BinaryArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """Which of the keys asked for are in a file, ascending, and the value of each."""
 
@@ -70,9 +71,9 @@ class Found:
     values: pa.BinaryArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class HFile:
-    """An HFile whose index is in memory."""
+    """An HFile whose index is in memory. Threads may share it."""
 
     source: Source
     codec: Codec
@@ -90,8 +91,8 @@ class HFile:
         (tail,) = read_ranges(source, [(tail_at, size - tail_at)])
         trailer = decode_trailer(tail[-TRAILER_BYTES:], name=name, file_size=size)
         start, stop = trailer.load_on_open_at, size - TRAILER_BYTES
-        if tail_at == 0:
-            source = InMemory(tail, name)
+        if tail_at == 0 and not isinstance(source, InMemory):
+            source = InMemory(tail.tobytes(), name)
         if start >= tail_at:
             section = tail[start - tail_at : stop - tail_at]
         else:
@@ -221,7 +222,7 @@ class HFile:
                 yield _Block(data, spans, count, key_bytes, value_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     """The records of a data block; `spans` is used again for the next one."""
 
@@ -251,8 +252,11 @@ def _opened(source: Source, trailer: Trailer, section: memoryview) -> HFile:
             supported="records of keys and values",
             remedy="Have the file written without tags, as Hudi does.",
         )
-    index = BlockIndex.of(decode_root(root, trailer.data_index_count, name=name), name=name, end=offset)
-    for level in range(trailer.index_levels - 1, 0, -1):
+    count, levels = trailer.data_index_count, trailer.index_levels
+    index = BlockIndex.of(
+        decode_root(root, count, has_levels_below=levels > 1, name=name), name=name, end=offset
+    )
+    for level in range(levels - 1, 0, -1):
         magic = blocks.LEAF_INDEX if level == 1 else blocks.INTERMEDIATE_INDEX
         index = _level_below(source, index, magic, codec, end=offset)
     return HFile(source, codec, trailer.entry_count, info, index)
@@ -315,9 +319,6 @@ def _has_lead_byte(column: ByteColumn) -> npt.NDArray[np.bool_]:
 
 def _without_longer(prefixes: ByteColumn) -> ByteColumn:
     """Drop, of ascending prefixes, those that start with another one."""
-    kept: list[bytes] = []
-    for number in range(len(prefixes)):
-        prefix = prefixes[number]
-        if not kept or not prefix.startswith(kept[-1]):
-            kept.append(prefix)
-    return ByteColumn.of_bytes(kept)
+    is_kept = np.empty(len(prefixes), np.bool_)
+    mark_shortest(prefixes.data, prefixes.offsets, is_kept)
+    return _taken(prefixes, np.flatnonzero(is_kept))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bucketlake.errors import ConfigError
 from bucketlake.hfile import block as blocks
 from bucketlake.hfile.block import Codec, encode_block
-from bucketlake.hfile.columns import ByteColumn
+from bucketlake.hfile.columns import ByteColumn, sealed
 from bucketlake.hfile.index import IndexEntry, encode_root
 from bucketlake.hfile.kernels import cut_blocks, first_descent, put_records
 from bucketlake.hfile.trailer import Trailer, encode_info, encode_trailer
@@ -53,7 +53,7 @@ def encode(
     _check_keys(names)
 
     # Codes of none: record i has value i.
-    codes = np.empty(0, np.int64) if codes is None else codes
+    codes = sealed(np.empty(0, np.int64) if codes is None else codes)
     starts = np.empty(len(names) + 1, np.int64)
     count, largest, raw_bytes, value_bytes = cut_blocks(
         names.offsets, codes, contents.offsets, block_bytes, starts
