@@ -55,6 +55,7 @@ bench: setup-test ## Measure against Hudi and the floor; prints the table that t
 	@$(BIN)/python -m benchmarks.commits
 	@$(BIN)/python -m benchmarks.aging
 	@$(BIN)/python -m benchmarks.resizing
+	@$(BIN)/python -m benchmarks.metadata_table
 
 soak: setup-test ## The randomized suites with wide seeds; takes an hour or more
 	@HYPOTHESIS_PROFILE=soak BUCKETLAKE_KILL_SECONDS=600 $(BIN)/python -m pytest tests/property tests/fault tests/interop --timeout=7200 $(PYTEST_ARGS)

@@ -132,7 +132,7 @@ class RulesArguments(TypedDict, total=False):
 def parsed_on_unmaintained(value: str) -> OnUnmaintained:
     words = [str(word) for word in OnUnmaintained]
     if value not in words:
-        raise ConfigError(f"on_unmaintained is {shown(value)}; expected one of {', '.join(words)}.")
+        raise ConfigError(f"on_unmaintained is {value!r}; expected one of {', '.join(words)}.")
     return OnUnmaintained(value)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from benchmarks import metadata_table
 from benchmarks.report import print_results
 from benchmarks.smoke import DAYS, read_small, write_small
 from pyspark.sql import SparkSession
@@ -14,6 +15,12 @@ from rich.console import Console
 from judges.hudi_jvm import HudiJvm
 
 pytestmark = pytest.mark.spark
+
+
+def test_the_benchmark_of_metadata_tables_runs() -> None:
+    shown: list[object] = []
+    metadata_table.main(["--partitions", "3", "--rows", "2000", "--rounds", "1"], show=shown.append)
+    assert len(shown) == 2
 
 
 @pytest.mark.interop
