@@ -18,6 +18,8 @@ from bucketlake.index import (
     pieces_from_hash_values,
     ring_hash_of,
     ring_hashes_of,
+    shard_of,
+    shards_of,
 )
 from bucketlake.keygen import KeyGenerator
 
@@ -51,6 +53,15 @@ def test_ring_hashes_of_a_column_are_the_ring_hashes_of_its_keys(
     column = pa.array(record_keys, pa.string())
     expected = [-1 if key is None else ring_hash_of(hash_pieces(key, hash_fields)) for key in record_keys]
     assert ring_hashes_of(column, hash_fields).tolist() == expected
+
+
+@given(st.lists(st.none() | keys), st.integers(1, 2**31 - 1), st.booleans())
+def test_shards_of_a_column_are_the_shards_of_its_keys(
+    record_keys: list[str | None], count: int, is_large: bool
+) -> None:
+    column = pa.array(record_keys, pa.large_string() if is_large else pa.string())
+    expected = [-1 if key is None else shard_of(key, count) for key in record_keys]
+    assert shards_of(column, count).tolist() == expected
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters=",:"), max_size=200))

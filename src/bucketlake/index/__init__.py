@@ -15,8 +15,9 @@ from bucketlake.index.hashing import (
     hash_pieces,
     pieces_from_hash_values,
     ring_hash_of,
+    shard_of,
 )
-from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of
+from bucketlake.index.hashing_arrow import buckets_of, ring_hashes_of, shards_of
 from bucketlake.index.index import (
     BUCKETS_DEFAULT,
     Index,
@@ -121,5 +122,7 @@ __all__ = [
     "ring_hash_of",
     "ring_hashes_of",
     "says_the_same",
+    "shard_of",
+    "shards_of",
     "split",
 ]

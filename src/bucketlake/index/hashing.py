@@ -70,6 +70,19 @@ def bucket_of(pieces: Sequence[str | None], count: int) -> int:
     return (list_hash & INT31_MASK) % count
 
 
+def shard_of(record_key: str, count: int) -> int:
+    """Return the shard, in `range(count)`, of an index in the metadata table that has this key.
+
+    Equal to Java's `Math.abs(key.hashCode()) % count`, with the one number that has no absolute value taken as it is.
+
+    >>> shard_of("k00001", 10), shard_of("polygenelubricants", 256)
+    (8, 0)
+    """
+    assert count > 0
+    unsigned = _java_string_hash(record_key)
+    return (unsigned if unsigned <= INT31_MASK + 1 else INT32_MASK + 1 - unsigned) % count
+
+
 def ring_hash_of(pieces: Sequence[str | None]) -> int:
     """Return the place on the consistent-hashing ring, 31 bits, of these pieces.
 

@@ -61,6 +61,16 @@ def ring_hashes_of(record_keys: pa.Array | pa.ChunkedArray, hash_fields: Collect
     )
 
 
+def shards_of(record_keys: pa.Array | pa.ChunkedArray, count: int) -> Int32Array:
+    """Return the shard of every record key, as `shard_of(key, count)` would.
+
+    >>> shards_of(pa.array(["k00001", "key-42"]), 10).tolist()
+    [8, 0]
+    """
+    assert count > 0
+    return _by_chunk(record_keys, lambda data, offsets, valid: _shards(data, offsets, valid, np.int64(count)))
+
+
 def _packed(hash_fields: Collection[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Lay the field names end to end; numba reads flat arrays faster than it reads lists of bytes."""
     encoded = [field.encode("utf-8") for field in sorted(set(hash_fields) - {""})]
@@ -122,6 +132,29 @@ def _buckets(data, offsets, valid, names, ends, count):  # type: ignore[no-untyp
             list_hash = np.uint32(31 + _string_hash(data, start, stop))
         buckets[row] = np.int64(list_hash & np.uint32(0x7FFFFFFF)) % count
     return buckets
+
+
+@compiled()
+def _shards(data, offsets, valid, count):  # type: ignore[no-untyped-def] # numba infers
+    shards = np.empty(len(offsets) - 1, np.int32)
+    for row in range(len(shards)):
+        if len(valid) and not valid[row]:
+            shards[row] = -1
+            continue
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        whole = np.uint32(0)
+        seen = np.uint8(0)
+        for place in range(start, stop):
+            byte = data[place]
+            whole = np.uint32(31 * whole + byte)
+            seen |= byte
+        if seen >= 0x80:
+            whole = np.uint32(_string_hash(data, start, stop))
+        size = np.int64(whole)
+        if size > 0x80000000:
+            size = 0x100000000 - size
+        shards[row] = size % count
+    return shards
 
 
 @compiled()

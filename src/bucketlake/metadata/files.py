@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bucketlake.errors import DamagedFileError
+from bucketlake.metadata.avro import Reader, spell_number, spell_text
 
 ALL_PARTITIONS = "__all_partitions__"
 _ROOT = "."
@@ -73,12 +74,11 @@ def merged(older: Entries, newer: Entries) -> dict[str, FileEntry]:
 def encode_entries(key: str, entries: Entries) -> bytes:
     """Return the value of a record; names in their order, so that the same entries give the same bytes."""
     kind = _TYPE_PARTITIONS if key == ALL_PARTITIONS else _TYPE_FILES
-    parts = [b"\0" * _META_FIELDS, b"\0", _number(kind), b"\x02"]
+    parts = [b"\0" * _META_FIELDS, b"\0", spell_number(kind), b"\x02"]
     if entries:
-        parts.append(_number(len(entries)))
+        parts.append(spell_number(len(entries)))
         for name, entry in sorted(entries.items()):
-            text = name.encode()
-            parts += (_number(len(text)), text, _number(entry.size_bytes), bytes([entry.is_deleted]))
+            parts += (spell_text(name), spell_number(entry.size_bytes), bytes([entry.is_deleted]))
     parts.append(b"\0" * (1 + _FIELDS_AFTER))
     return b"".join(parts)
 
@@ -86,7 +86,7 @@ def encode_entries(key: str, entries: Entries) -> bytes:
 def decode_entries(value: bytes, *, path: str) -> dict[str, FileEntry]:
     """Read the value of a record; `path` names its file in errors."""
     try:
-        return _decoded(value)
+        return _decoded(Reader(value))
     except (IndexError, ValueError) as fault:
         raise DamagedFileError(
             path=path,
@@ -96,58 +96,22 @@ def decode_entries(value: bytes, *, path: str) -> dict[str, FileEntry]:
         ) from fault
 
 
-def _decoded(value: bytes) -> dict[str, FileEntry]:
-    at = 0
+def _decoded(reader: Reader) -> dict[str, FileEntry]:
     for _ in range(_META_FIELDS):  # Hudi's compactions put the file's name into one of them
-        is_set, at = _read_number(value, at)
-        if is_set:
-            length, at = _read_number(value, at)
-            at += length
-    length, at = _read_number(value, at)
-    kind, at = _read_number(value, at + length)
+        if reader.number():
+            reader.text()
+    reader.text()
+    kind = reader.number()
     if kind not in (_TYPE_PARTITIONS, _TYPE_FILES):
         raise ValueError(f"its type is {kind}")
-    has_map, at = _read_number(value, at)
     entries: dict[str, FileEntry] = {}
-    if not has_map:
-        return entries
-    count, at = _read_number(value, at)
+    count = reader.number() and reader.number()
     while count:
         if count < 0:  # Avro's other spelling of a block: its size in bytes follows
             count = -count
-            _, at = _read_number(value, at)
+            reader.number()
         for _ in range(count):
-            length, at = _read_number(value, at)
-            if not 0 <= length <= len(value) - at:
-                raise ValueError(f"a name of {length} bytes")
-            name = value[at : at + length].decode()
-            size, at = _read_number(value, at + length)
-            entries[name] = FileEntry(size, value[at] != 0)
-            at += 1
-        count, at = _read_number(value, at)
+            name, size = reader.text(), reader.number()
+            entries[name] = FileEntry(size, reader.flag())
+        count = reader.number()
     return entries
-
-
-def _number(value: int) -> bytes:
-    """Spell a number as Avro does: zigzag, seven bits at a time."""
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    spelled = bytearray()
-    while rest > 0x7F:
-        spelled.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    spelled.append(rest)
-    return bytes(spelled)
-
-
-def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number; return it and where the next thing begins."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
