@@ -60,6 +60,8 @@ class Claim:
     """Of a rollback: it takes back what was run of a plan, which may be run again then."""
     metadata_completed: str | None = None
     """When the same is completed in the metadata table, which is first; None if there is none to keep."""
+    is_of_metadata: bool = False
+    """Of a plan: it is one of the metadata table, and goes on that timeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def _read_claim(store: Store, number: int) -> Claim | None:
             rollback=body["rollback"],
             plan=body.get("plan"),
             metadata_completed=body.get("metadata_completed"),
+            is_of_metadata=bool(body.get("is_of_metadata", False)),
             # Claims of old do not say it, and the only plans they took back whole were resizes'.
             keeps_plan=bool(
                 body.get("keeps_plan", Action(body["action"]) in (Action.COMPACTION, Action.LOG_COMPACTION))

@@ -29,11 +29,13 @@ from bucketlake.commit.heartbeat import (
 )
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_markers
+from bucketlake.commit.metadata_table import latest_metadata_time
 from bucketlake.commit.publishing import Decision, completed_time, decide, plan_of, publish_claim
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError
 from bucketlake.index.keeper import Change, carry_out
 from bucketlake.index.keepers import keepers_of
+from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock, InstantName, State, Timeline, instant_path, process_clock
@@ -142,10 +144,12 @@ def schedule(
     action: Action,
     say: Callable[[TableState, str], bytes | None],
     clock: Clock | None = None,
+    is_of_metadata: bool = False,
 ) -> str | None:
     """Put a plan on the timeline and return its instant; None if there is nothing to plan.
 
-    `say` makes the plan of the table as it is, with nothing left open, for the instant it is given.
+    `say` makes the plan of the table as it is, with nothing left open, for the instant it is given. A plan that
+    `is_of_metadata` goes on the metadata table's timeline, and is later than all on either.
     """
     with table_lock(store):
         state = load_state(store)
@@ -159,12 +163,21 @@ def schedule(
             if drawn is not None:
                 stop_heartbeat(store, drawn)
             # While the heartbeat is there, no writer draws the same time.
-            drawn = _draw(store, clock, after=latest_time(timeline, claims))
+            latest = latest_time(timeline, claims)
+            if is_of_metadata:
+                latest = max(latest, latest_metadata_time(load_metadata_timeline(store, properties)))
+            drawn = _draw(store, clock, after=latest)
             # The claims before the table: see `claims`.
             body = say(load_state(store), drawn)
             if body is None:
                 return None
-            return Decision(instant=drawn, action=action, outcome=Outcome.SCHEDULE, plan=packed(body))
+            return Decision(
+                instant=drawn,
+                action=action,
+                outcome=Outcome.SCHEDULE,
+                plan=packed(body),
+                is_of_metadata=is_of_metadata,
+            )
 
         try:
             claim = decide(store, properties, clock, look)

@@ -174,11 +174,32 @@ def put_instant(
     is_void: Callable[[], bool] = lambda: False,
 ) -> None:
     """Put an instant on the metadata table's timeline, from beginning to end."""
+    begin_instant(store, properties, instant, action, plan=plan, body=body)
+    if not is_void():
+        end_instant(store, properties, instant, action, completed=completed, body=body)
+
+
+def begin_instant(
+    store: Store,
+    properties: TableProperties,
+    instant: str,
+    action: Action,
+    *,
+    plan: bytes = b"",
+    body: bytes = b"",
+) -> None:
+    """Put an instant on the metadata table's timeline that is not done yet."""
     own = timeline_properties(properties)
     write_requested(store, own, instant=instant, action=action, body=plan)
     write_inflight(store, own, instant=instant, action=action, body=body)
-    if not is_void():
-        publish(store, own, instant=instant, action=action, completed=completed, body=body)
+
+
+def end_instant(
+    store: Store, properties: TableProperties, instant: str, action: Action, *, completed: str, body: bytes
+) -> None:
+    """Complete an instant of the metadata table."""
+    own = timeline_properties(properties)
+    publish(store, own, instant=instant, action=action, completed=completed, body=body)
 
 
 def is_taken_in(store: Store, properties: TableProperties, instant: str) -> bool:

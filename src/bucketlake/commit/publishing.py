@@ -25,6 +25,7 @@ from bucketlake.config import TableProperties, load_properties
 from bucketlake.index.keeper import NOTHING, carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.metadata.change import tells_of
+from bucketlake.metadata.places import timeline_properties
 from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -59,6 +60,7 @@ class Decision:
     rollback: str | None = None
     plan: str | None = None
     keeps_plan: bool = False
+    is_of_metadata: bool = False
 
 
 def decide(
@@ -94,6 +96,7 @@ def decide(
             plan=decision.plan,
             keeps_plan=decision.keeps_plan,
             metadata_completed=metadata_completed,
+            is_of_metadata=decision.is_of_metadata,
         )
         if take(store, claim):
             return claim
@@ -148,6 +151,10 @@ def is_settled(store: Store, properties: TableProperties, claim: Claim, timeline
     if claim.outcome is Outcome.ROLLBACK or _is_published(timeline, claim):
         return True
     if claim.outcome is Outcome.SCHEDULE:
+        if claim.is_of_metadata:
+            if not is_listed(load_properties(store)):
+                return True
+            timeline = load_metadata_timeline(store, properties)
         return any(
             claim.instant == i.requested or (i.completed or "") > claim.instant for i in timeline.instants
         )
@@ -171,7 +178,8 @@ def publish_claim(
         case Outcome.SCHEDULE:
             assert claim.plan is not None
             body = unpacked(claim.plan)
-            write_requested(store, properties, instant=claim.instant, action=claim.action, body=body)
+            own = timeline_properties(properties) if claim.is_of_metadata else properties
+            write_requested(store, own, instant=claim.instant, action=claim.action, body=body)
         case Outcome.COMMIT:
             for keeper in keepers_of(properties):
                 upkeep = keeper.before_publishing(

@@ -89,6 +89,13 @@ def read_files(
     """Read what `files` says of all partitions, or of those named, and which there are."""
     shard = slice_of(store.list(folder_of(FILES)).files, step, file_id=FILES_SHARD)
     keys = None if partitions is None else sorted({ALL_PARTITIONS, *map(key_of, partitions)})
+    return read_slice(store, shard, keys)
+
+
+def read_slice(
+    store: Store, shard: ShardSlice, keys: list[str] | None = None
+) -> dict[str, dict[str, FileEntry]]:
+    """Read what a shard of `files` says, all of it or under some keys."""
     return merge_records(
         [
             *([_base_records(store, shard.base, keys)] if shard.base else []),
@@ -106,8 +113,11 @@ def merge_records(parts: Iterable[Records]) -> dict[str, dict[str, FileEntry]]:
     return found
 
 
-def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str) -> ShardSlice:
-    """Choose, of the files in a folder of the metadata table, those that make up a shard."""
+def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str, before: str | None = None) -> ShardSlice:
+    """Choose, of the files in a folder of the metadata table, those that make up a shard.
+
+    With `before`, a time, what it was made of then: what a compaction of that time takes in.
+    """
     completions = {i.requested: i.completed or "" for i in step.metadata.writes}
     pending = {i.requested for i in step.table.pending()}
     oldest = min(completions, default="")
@@ -118,7 +128,10 @@ def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str) -> ShardSli
         base, log = parse_index_base_file_name(name), parse_log_file_name(name)
         if base is not None and base.file_id == file_id:
             is_archived = base.instant < oldest
-            bases += [(base.instant, file)] if base.instant in completions or is_archived else []
+            is_early = before is None or base.instant < before
+            bases += (
+                [(base.instant, file)] if is_early and (base.instant in completions or is_archived) else []
+            )
         if log is not None and log.file_id == file_id:
             counts = log.instant in completions and log.instant not in pending
             logs += [(log, file)] if counts else []
@@ -126,7 +139,7 @@ def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str) -> ShardSli
     applied = sorted(
         (log.instant, log.version, log.write_token, file)
         for log, file in logs
-        if completions[log.instant] > since
+        if completions[log.instant] > since and (before is None or completions[log.instant] < before)
     )
     return ShardSlice(newest, tuple(file for *_, file in applied))
 

@@ -18,7 +18,14 @@ from bucketlake.config import TableProperties
 from bucketlake.metadata.change import change_of, tells_of
 from bucketlake.metadata.places import FILES, is_own_instant, timeline_properties
 from bucketlake.storage import FileCache, FileStat, Store
-from bucketlake.timeline import Action, Instant, Timeline, load_timeline, read_commit_metadata
+from bucketlake.timeline import (
+    Action,
+    Instant,
+    Timeline,
+    load_history,
+    load_timeline,
+    read_commit_metadata,
+)
 
 _LOOKS = 3
 
@@ -114,11 +121,11 @@ def _changes_files(store: Store, instant: Instant) -> bool:
 def _ghosts(
     store: Store, properties: TableProperties, table: Timeline, metadata: Timeline
 ) -> tuple[Instant, ...]:
-    """Find what the metadata table has and the table has not; older than its timeline is archived, newer is not yet
+    """Find what the metadata table has and the table has not; older than its writes is archived, newer is not yet
     listed."""
-    if not table.instants:
+    if table.start is None:
         return ()
-    oldest, newest = table.instants[0].requested, table.instants[-1].requested
+    oldest, newest = table.start, table.instants[-1].requested
     known = {i.requested for i in table.instants}
     unknown = [
         i
@@ -130,11 +137,16 @@ def _ghosts(
     # A restore of Hudi's compares listings in an instant that only the metadata table has, while it runs.
     restores = [(i.requested, i.completed or "") for i in table.completed(Action.RESTORE)]
     own = _log_compactions(store, properties)
-    return tuple(
+    unknown = [
         i
         for i in unknown
         if i.requested not in own and not any(begun < i.requested < done for begun, done in restores)
-    )
+    ]
+    if not unknown:
+        return ()
+    # Beyond a savepoint, Hudi's archiving leaves holes.
+    archived = {a.requested for a in load_history(store, properties, since=unknown[0].requested)}
+    return tuple(i for i in unknown if i.requested not in archived)
 
 
 def _log_compactions(store: Store, properties: TableProperties) -> frozenset[str]:
