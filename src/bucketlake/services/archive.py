@@ -2,7 +2,8 @@
 
 What is older than the first write on the active timeline counts as committed, for us and for Hudi. So a file that a
 failed write left behind becomes visible once archiving passes its instant. `plan_archive` stops before anything
-whose fate is open, and names the orphans that `run_archive` deletes first.
+whose fate is open, and names the orphans that `run_archive` deletes first. Where there is a metadata table, it stops at
+the last compaction of that: what is archived is not looked for in its logs any more.
 
     history    a file of rows, a manifest, `_version_`: the instants are in the history
     timeline   requested and inflight files go, then completed ones, the oldest first
@@ -13,19 +14,23 @@ Cut off anywhere, the next run goes on: what is in the history already is not wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketlake.commit.heartbeat import is_alive, list_heartbeats
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_markers, marked_instants
+from bucketlake.commit.metadata_table import is_listed
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
+from bucketlake.config import TableProperties
 from bucketlake.errors import ConfigError
 from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import DataFile, FileGroupId
 from bucketlake.layout.names import split_path
+from bucketlake.metadata.step import load_metadata_timeline
+from bucketlake.services.metadata_compaction import last_compaction
 from bucketlake.state import TableState, list_folders, load_state, view_for
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import (
@@ -71,6 +76,8 @@ class Surroundings:
     """Data files of instants that are not on the timeline, nor in the history, nor alive."""
     groups: frozenset[FileGroupId] = frozenset()
     """File groups that have other files than orphans."""
+    metadata_stop: Stop | None = None
+    """How far the metadata table allows to archive; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +128,7 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
     marked = marked_instants(store)
     listed = [file for files in list_folders(state).files.values() for file in files]
     state = load_state(store)
-    by_instant: dict[Identity, tuple[FileStat, ...]] = {}
-    for file in store.list(properties.timeline_folder).files:
-        name = parse_instant_name(file.path.rpartition("/")[2], layout=properties.timeline_layout)
-        if name is not None:
-            identity = (name.requested, name.action.when_completed)
-            by_instant[identity] = (*by_instant.get(identity, ()), file)
+    by_instant = files_by_instant(store, properties)
     heartbeats, now_ms = list_heartbeats(store), clock.now_ms()
     view = view_for(state, listed)
     on_timeline = {i.requested for i in state.timeline.instants}
@@ -151,7 +153,19 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
         marked=frozenset(marked),
         orphans=tuple(orphans),
         groups=frozenset((split_path(file.path)[0], file.file_id) for file in listed if file not in gone),
+        metadata_stop=_metadata_stop(state),
     )
+
+
+def files_by_instant(store: Store, properties: TableProperties) -> dict[Identity, tuple[FileStat, ...]]:
+    """List the timeline's files of every instant."""
+    found: dict[Identity, tuple[FileStat, ...]] = {}
+    for file in store.list(properties.timeline_folder).files:
+        name = parse_instant_name(file.path.rpartition("/")[2], layout=properties.timeline_layout)
+        if name is not None:
+            identity = (name.requested, name.action.when_completed)
+            found[identity] = (*found.get(identity, ()), file)
+    return found
 
 
 def plan_archive(
@@ -170,13 +184,13 @@ def plan_archive(
     timeline = state.timeline
     stop = min(_stops(state, around), key=lambda stop: stop.before, default=None)
     free = [i for i in timeline.writes if stop is None or i.requested < stop.before]
-    fresh = [i for i in timeline.writes if _identity(i) not in around.archived]
+    fresh = [i for i in timeline.writes if identity_of(i) not in around.archived]
     room = len(fresh) - keep_min if len(fresh) > keep_max else 0
-    surplus = {_identity(i) for i in fresh[:room]}
+    surplus = {identity_of(i) for i in fresh[:room]}
     # Without a gap: the first write that stays is where the active timeline begins.
     writes: list[Instant] = []
     for instant in free:
-        if _identity(instant) not in surplus | around.archived or instant is timeline.writes[-1]:
+        if identity_of(instant) not in surplus | around.archived or instant is timeline.writes[-1]:
             break
         writes.append(instant)
     if not writes:
@@ -197,29 +211,43 @@ def may_archive(state: TableState, *, keep_min: int, keep_max: int) -> bool:
     if len(state.timeline.writes) <= keep_max:
         return False
     around = Surroundings(
-        files={}, archived=frozenset(), last_clean=_last_clean(state), marked=frozenset(), orphans=()
+        files={},
+        archived=frozenset(),
+        last_clean=_last_clean(state),
+        marked=frozenset(),
+        orphans=(),
+        metadata_stop=_metadata_stop(state),
     )
     return bool(plan_archive(state, around, keep_min=keep_min, keep_max=keep_max).instants)
 
 
 def run_archive(plan: ArchivePlan, state: TableState) -> None:
     """Do what the plan says, while holding the table lock: nobody else may archive meanwhile."""
-    store, properties = state.store, state.properties
+    in_parallel(state.store.delete, [file.path for file in plan.orphans], state.store)
+    for requested in plan.marked:
+        delete_markers(state.store, requested)
+    move_to_history(state.store, state.properties, plan.instants, plan.files)
+
+
+def move_to_history(
+    store: Store,
+    properties: TableProperties,
+    instants: Sequence[Instant],
+    files: Mapping[Identity, tuple[FileStat, ...]],
+) -> None:
+    """Move completed instants, whose `files` these are, from the active timeline to the history."""
     manifest = settle(store, properties)
-    if plan.instants:
-        in_parallel(store.delete, [file.path for file in plan.orphans], store)
-        for requested in plan.marked:
-            delete_markers(store, requested)
-        since = plan.instants[0].requested
+    if instants:
+        since = instants[0].requested
         archived = {(a.requested, a.action) for a in load_history(store, properties, since=since)}
-        missing = [i for i in plan.instants if _identity(i) not in archived]
-        rows = in_parallel(lambda i: _row(store, i, plan.files[_identity(i)]), missing, store)
+        missing = [i for i in instants if identity_of(i) not in archived]
+        rows = in_parallel(lambda i: _row(store, i, files[identity_of(i)]), missing, store)
         if rows:
             manifest = write_rows(store, properties, rows, manifest)
-        completed = {i.path for i in plan.instants}
-        pending = [f.path for files in plan.files.values() for f in files if f.path not in completed]
+        completed = {i.path for i in instants}
+        pending = [f.path for named in files.values() for f in named if f.path not in completed]
         in_parallel(store.delete, pending, store)
-        for instant in plan.instants:
+        for instant in instants:
             store.delete(instant.path)
     manifest = merge_layers(store, properties, manifest)
     if manifest.version:
@@ -248,7 +276,7 @@ def archive_table(
 def _plan(
     instants: tuple[Instant, ...], around: Surroundings, stop: Stop | None, *, start: str
 ) -> ArchivePlan:
-    identities = [_identity(i) for i in instants]
+    identities = [identity_of(i) for i in instants]
     return ArchivePlan(
         instants=instants,
         archived=frozenset(identities) & around.archived,
@@ -261,6 +289,8 @@ def _plan(
 
 def _stops(state: TableState, around: Surroundings) -> Iterable[Stop]:
     timeline = state.timeline
+    if around.metadata_stop is not None:
+        yield around.metadata_stop
     yield from _savepoint_stops(timeline)
     for pending in timeline.pending():
         if pending.action in (Action.ROLLBACK, Action.RESTORE):
@@ -281,6 +311,24 @@ def _stops(state: TableState, around: Surroundings) -> Iterable[Stop]:
         yield Stop(
             clean.earliest_kept, f"the clean of {clean.requested} keeps files from there on; clean again"
         )
+
+
+def _metadata_stop(state: TableState) -> Stop | None:
+    """Keep what the last compaction of the metadata table has not taken in, as Hudi does (TimelineArchiverV2)."""
+    if not is_listed(state.properties):
+        return None
+    newest = last_compaction(load_metadata_timeline(state.store, state.properties))
+    if newest is None:
+        return Stop(
+            "",
+            "the metadata table was never compacted; `bucketlake service run TABLE --archive MIN MAX` compacts it "
+            "first",
+        )
+    return Stop(
+        newest.requested,
+        f"the metadata table was last compacted at {newest.requested}; `bucketlake service run` compacts it after ten "
+        f"more commits",
+    )
 
 
 def _savepoint_stops(timeline: Timeline) -> Iterable[Stop]:
@@ -331,7 +379,7 @@ def _last_clean(state: TableState) -> LastClean | None:
     return LastClean(requested=newest.requested, earliest_kept=plan.earliest_kept)
 
 
-def _identity(instant: Instant) -> Identity:
+def identity_of(instant: Instant) -> Identity:
     return (instant.requested, instant.action.when_completed)
 
 
