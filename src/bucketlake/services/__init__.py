@@ -44,6 +44,14 @@ from bucketlake.services.maintenance import (
     rounds,
     run_maintenance,
 )
+from bucketlake.services.metadata_archive import archive_metadata
+from bucketlake.services.metadata_clean import clean_metadata
+from bucketlake.services.metadata_compaction import (
+    compact_metadata,
+    run_metadata_compaction,
+    schedule_metadata_compaction,
+)
+from bucketlake.services.metadata_upkeep import MetadataStatus, metadata_status
 from bucketlake.services.resize import (
     abort_resize,
     look_for_resize,
@@ -91,6 +99,7 @@ __all__ = [
     "Kind",
     "Maintenance",
     "MaintenancePlan",
+    "MetadataStatus",
     "Report",
     "Resize",
     "ResizeTrigger",
@@ -101,11 +110,14 @@ __all__ = [
     "Savepoint",
     "Tasks",
     "abort_resize",
+    "archive_metadata",
     "archive_table",
     "asked_maintenance",
     "check_table",
+    "clean_metadata",
     "clean_table",
     "cluster_table",
+    "compact_metadata",
     "compact_slice",
     "compact_table",
     "create_savepoint",
@@ -124,6 +136,7 @@ __all__ = [
     "look_for_resize",
     "look_for_restore",
     "look_for_rollback",
+    "metadata_status",
     "plan_archive",
     "plan_clean",
     "plan_clustering",
@@ -140,10 +153,12 @@ __all__ = [
     "run_clustering",
     "run_compaction",
     "run_maintenance",
+    "run_metadata_compaction",
     "run_resize",
     "run_restore",
     "run_rollback",
     "schedule_clustering",
     "schedule_compaction",
+    "schedule_metadata_compaction",
     "schedule_resize",
 ]

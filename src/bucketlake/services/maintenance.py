@@ -1,12 +1,13 @@
 """Maintenance: the services that a table needs again and again, as one round.
 
     plan_maintenance    which services are due: pure, prints
-    run_maintenance     a round: what dead writers left, resize, compaction, clean, archive
+    run_maintenance     a round: what dead writers left, resize, compaction, the metadata table, clean, archive
     rounds              one after the other, until told to end
 
 A round is made of steps that do not depend on each other, and does not raise: a step that fails, or that another
 process is at, is logged and named, and the others are done. What is asked for is done, and nothing else: a table whose
-compactions Hudi runs is left to Hudi unless compaction is asked for.
+compactions Hudi runs is left to Hudi unless compaction is asked for. A metadata table, where there is one, is looked
+after in every round: archiving waits for its compactions.
 
 One process at a time works at a table, by a lease; who finds it taken leaves the round to the other. Services are safe
 beside each other, so a lease that was lost costs double work and nothing else.
@@ -28,6 +29,7 @@ from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, Uns
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.layout import DataFile
 from bucketlake.layout.names import MAINTENANCE_LEASE
+from bucketlake.metadata.shards import Shards
 from bucketlake.services.archive import (
     ArchivePlan,
     Surroundings,
@@ -46,6 +48,13 @@ from bucketlake.services.compaction import (
 )
 from bucketlake.services.due import Due
 from bucketlake.services.held import Held, load_held
+from bucketlake.services.metadata_upkeep import (
+    MetadataPolicy,
+    MetadataUpkeep,
+    look_at_shards,
+    plan_metadata_upkeep,
+    run_metadata_upkeep,
+)
 from bucketlake.services.resize import look_for_resize, resize_table
 from bucketlake.services.resize_plan import Resize, ResizeTrigger
 from bucketlake.services.tasks import Tasks, here
@@ -59,6 +68,7 @@ PAUSE_SECONDS_MAX = 900
 
 RECOVERY = "recovery"
 """The first step, which also looks at the table as a whole."""
+METADATA = "metadata table"
 
 LookAt = Callable[[TableState], Collection[str] | None]
 """Names the partitions to look at; None: all."""
@@ -97,6 +107,8 @@ class Sight:
     """None where there is too little on the timeline to be archived."""
     resize: Resize | None
     """None where nobody asked for it."""
+    metadata: Shards | None
+    """None where there is no metadata table."""
     now: str
     """An instant time."""
 
@@ -107,6 +119,7 @@ class MaintenancePlan:
 
     resize: Due[Resize] | None = None
     compaction: Due[Compaction] | None = None
+    metadata: MetadataUpkeep | None = None
     clean: Due[CleanPlan] | None = None
     archive: ArchivePlan | None = None
 
@@ -115,13 +128,14 @@ class MaintenancePlan:
         plans = {
             "resize": self.resize,
             "compaction": self.compaction,
+            METADATA: self.metadata,
             "clean": self.clean,
             "archive": self.archive,
         }
         return tuple(name for name, plan in plans.items() if plan is not None)
 
     def __str__(self) -> str:
-        plans = (self.resize, self.compaction, self.clean, self.archive)
+        plans = (self.resize, self.compaction, self.metadata, self.clean, self.archive)
         return "\n".join(str(plan) for plan in plans if plan is not None) or "nothing is due"
 
 
@@ -139,18 +153,21 @@ def look(
         held=load_held(state),
         around=look_around(state, clock=clock) if is_long else None,
         resize=look_for_resize(store, maintenance.resize) if maintenance.resize is not None else None,
+        metadata=look_at_shards(state),
         now=clock.next_instant(),
     )
 
 
 def plan_maintenance(sight: Sight, maintenance: Maintenance) -> MaintenancePlan:
     """Say which services are due as the table is; what one of them does may make another one due."""
-    resize, compaction, clean, archive = None, None, None, None
+    resize, compaction, metadata, clean, archive = None, None, None, None, None
     if sight.resize is not None:
         pending = tuple(pending_resizes(sight.state.store, sight.state.timeline))
         resize = Due("resize", pending, sight.resize)
     if maintenance.compact is not None and sight.state.properties.table_type is TableType.MERGE_ON_READ:
         compaction = due_compaction(sight, maintenance.compact)
+    if sight.metadata is not None:
+        metadata = plan_metadata_upkeep(sight.metadata, metadata_policy(maintenance))
     if maintenance.clean is not None:
         clean = due_clean(sight, maintenance.clean)
     if maintenance.archive is not None and sight.around is not None:
@@ -159,9 +176,14 @@ def plan_maintenance(sight: Sight, maintenance: Maintenance) -> MaintenancePlan:
     return MaintenancePlan(
         resize=None if resize is None or resize.is_empty else resize,
         compaction=None if compaction is None or compaction.is_empty else compaction,
+        metadata=None if metadata is None or metadata.is_empty else metadata,
         clean=None if clean is None or clean.is_empty else clean,
         archive=None if archive is None or not archive.instants else archive,
     )
+
+
+def metadata_policy(maintenance: Maintenance) -> MetadataPolicy:
+    return MetadataPolicy(retain=maintenance.clean, archive=maintenance.archive)
 
 
 def due_compaction(sight: Sight, trigger: CompactionTrigger | None) -> Due[Compaction]:
@@ -304,16 +326,17 @@ class _Services:
         return {
             "resize": self._resize,
             "compaction": self._compact,
+            METADATA: self._keep_metadata,
             "clean": self._clean,
             "archive": self._archive,
         }
 
     def _due(self) -> MaintenancePlan:
-        """Say what is due, but for archiving: that lists every folder, and does so itself."""
+        """Say what is due, but for archiving the table: that lists every folder, and does so itself."""
         if self._plan is None:
             wanted = replace(self._maintenance, archive=None)
             sight = look(self._store, wanted, look_at=self._look_at, clock=self._clock)
-            self._plan = plan_maintenance(sight, wanted)
+            self._plan = plan_maintenance(sight, self._maintenance)
         return self._plan
 
     def _is_long(self) -> bool:
@@ -346,6 +369,13 @@ class _Services:
             self._store, trigger=trigger, look_at=self._look_at, tasks=self._tasks, clock=self._clock
         )
         return _compaction_text(done)
+
+    def _keep_metadata(self) -> str:
+        if self._due().metadata is None:
+            return ""
+        self._plan = None
+        policy = metadata_policy(self._maintenance)
+        return str(run_metadata_upkeep(load_state(self._store), policy, tasks=self._tasks, clock=self._clock))
 
     def _clean(self) -> str:
         retain = self._maintenance.clean
