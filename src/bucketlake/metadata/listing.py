@@ -39,7 +39,7 @@ from bucketlake.metadata.files import (
 from bucketlake.metadata.places import FILES, FILES_SHARD, folder_of
 from bucketlake.metadata.step import Step, look_at_step
 from bucketlake.storage import FileCache, FileStat, Store, in_parallel
-from bucketlake.timeline import Timeline
+from bucketlake.timeline import Action, Timeline
 
 Records = Mapping[str, Entries]
 """Key -> what a file says under it."""
@@ -119,7 +119,8 @@ def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str, before: str
     With `before`, a time, what it was made of then: what a compaction of that time takes in.
     """
     completions = {i.requested: i.completed or "" for i in step.metadata.writes}
-    pending = {i.requested for i in step.table.pending()}
+    # A savepoint has the time of the write that it protects.
+    pending = {i.requested for i in step.table.pending() if i.action is not Action.SAVEPOINT}
     oldest = min(completions, default="")
     bases: list[tuple[str, FileStat]] = []
     logs: list[tuple[LogFileName, FileStat]] = []
