@@ -146,7 +146,10 @@ def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata
     if is_listed(properties):
         return None
     check_buildable(load_state(store))
-    remove_leftovers(store)
+    with table_lock(store):
+        if is_listed(load_properties(store)):
+            return None  # another was faster, and what lies there is what everybody reads by
+        remove_leftovers(store)
     for _ in range(_ROUNDS):
         state = load_state(store)
         files = committed_files(state)
@@ -181,19 +184,23 @@ def committed_files(state: TableState) -> dict[str, dict[str, int]]:
     What dead writers left is not among them, nor what living ones have not committed.
     """
     found: dict[str, dict[str, int]] = {}
+    moving = frozenset(i.requested for i in state.timeline.pending(Action.CLUSTERING))
     for partition, files in list_folders(state).files.items():
         view = view_for(state, files)
         stated = stated_in(partition, view)
         found[partition] = {
             split_path(file.path)[1]: file.size_bytes
             for file in files
-            if file.path in stated or _counts(file, view)
+            if file.path in stated or _counts(file, view, moving)
         }
     return found
 
 
-def _counts(file: DataFile, view: TimelineView) -> bool:
-    return view.is_committed(file.instant) and (isinstance(file, BaseFile) or view.is_told(file))
+def _counts(file: DataFile, view: TimelineView, moving: frozenset[str]) -> bool:
+    """Tell whether a committed write wrote a file; beside a resize, its log bears the time of the resize."""
+    if isinstance(file, BaseFile):
+        return view.is_committed(file.instant)
+    return (file.instant in moving or view.is_committed(file.instant)) and view.is_committed(file.written_at)
 
 
 def _caught_up(store: Store, files: Files, seen: Timeline, now: Timeline) -> dict[str, dict[str, int]] | None:
