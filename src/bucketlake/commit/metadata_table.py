@@ -7,8 +7,9 @@
 Who reads between the two steps of a commit finds T pending in the table, and passes over what the metadata table has of
 it. All of it may be done twice, or by two at once.
 
-An instant that a compaction of the metadata table has taken in cannot be taken out again. Then the metadata table is
-delisted before the instant is unpublished, and built anew when all is done.
+What a base file of the metadata table tells cannot be taken out of it again: what was there when it was built, or what
+a compaction has taken in. Nor can what other instants have told of files that go with a resize, or grow when its rows
+are put back. Then the metadata table is delisted before anything is undone, and built anew when all is done.
 """
 
 from __future__ import annotations
@@ -203,17 +204,19 @@ def end_instant(
 
 
 def is_taken_in(store: Store, properties: TableProperties, instant: str) -> bool:
-    """Tell whether a compaction of the metadata table, run or planned, has taken an instant in."""
+    """Tell whether a base file of the metadata table tells, or will tell, of a published instant.
+
+    It does if a compaction, run or planned, came after the instant; and of one that the metadata table does not have,
+    because it was built later, or has archived it.
+    """
     timeline = load_metadata_timeline(store, properties)
     found = next((i for i in timeline.writes if i.requested == instant), None)
-    compactions = [
+    compactions = (
         i.requested
         for i in timeline.instants
         if i.action is Action.COMPACTION or (i.is_completed and i.action is Action.COMMIT)
-    ]
-    newest = max(compactions, default="")
-    # One that is archived there was taken in before.
-    return newest > (found.completed or "") if found is not None else bool(newest) and instant < newest
+    )
+    return found is None or max(compactions, default="") > (found.completed or "")
 
 
 def take_back(

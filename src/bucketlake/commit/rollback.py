@@ -181,9 +181,8 @@ def roll_back(
 
 
 def _delist_if_needed(store: Store, properties: TableProperties, target: Target) -> None:
-    """What a compaction of the metadata table has taken in cannot be taken out of it again."""
-    is_kept = is_listed(load_properties(store))
-    if is_kept and is_taken_in(store, properties, target.instant):
+    """What a base file of the metadata table tells cannot be taken out of it again."""
+    if is_listed(load_properties(store)) and is_taken_in(store, properties, target.instant):
         delist(store)
 
 
@@ -206,6 +205,8 @@ def _with_engine(
     undone = Undone(instant=target.instant, action=target.action, commit=commit)
     for keeper in keepers_of(properties):
         undoing = keeper.before_taking_back(store, properties, load_timeline(store, properties), undone)
+        if undoing.files or undoing.upkeep.joins:
+            delist(store)  # other instants have told of these files
         carry_out(store, undoing.upkeep)
         keeps_plan = target.keeps_plan and not undoing.takes_plan
         target = replace(target, keeps_plan=keeps_plan, files=(*target.files, *undoing.files))
