@@ -9,6 +9,7 @@ the model (`table_model`):
     increments    (H3) what consecutive intervals show, against what their writes have written
     pages         a consumer that goes on from the newest completion time misses no write
     past          what readers as of an earlier write see
+    metadata      (M1, M3) where there is a metadata table, it is in step and lists the files that count
     copies        all processes die at this moment, on a copy: the next one recovers, does something, and can write
 
 On copies one of the `PROBES` is tried: everything is taken back write by write, a savepoint restored, and so on.
@@ -42,6 +43,7 @@ from bucketlake import (
     Table,
 )
 from bucketlake.commit import recovery
+from bucketlake.commit.metadata_build import build_metadata
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import BucketEngine, TableType, load_properties
 from bucketlake.errors import (
@@ -77,6 +79,7 @@ from bucketlake.timeline import Action
 from bucketlake.write import TableSpec, create
 from stand_ins.actors import Actor, processes_without_clocks
 from stand_ins.aging import Bucket, age, copy_of
+from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import SCHEMA, orders
 from stand_ins.table_model import (
     PARTITIONS,
@@ -291,6 +294,7 @@ class TableMachine:
             self.remember()
 
     def check_rows(self, store: Store) -> None:
+        TALLY["looks at the metadata table"] += check_metadata(store)
         found, expected = rows_of(store), self.model.rows(completed_in(store))
         assert found == expected, f"rows: found {_differing(found, expected)}"
         TALLY["reads"] += 1
@@ -674,6 +678,11 @@ def roll_back(machine: TableMachine, slot: int, chance: Random) -> None:
         ))  # fmt: skip
 
 
+@_step(0.0)  # drawn by nobody: `drawn` puts it into a part of the histories
+def metadata_table(machine: TableMachine, slot: int, chance: Random) -> None:
+    machine.begin(slot, chance, Call("metadata table", build_metadata))
+
+
 # -- rules
 
 _EXPRESSIONS = ("p0,4;p1,1", "p0,1", "p1,4", "p0,3;p1,3", "p.,2", "p1,2")
@@ -995,9 +1004,21 @@ def drawn(kind: str, seed: int, *, count: int, without: frozenset[str] = LEFT_OU
     likings["upsert"] = likings.get("upsert", 0) or 3
     likings["load"] = likings.get("load", 0) or 0.5
     names = chance.choices(list(likings), list(likings.values()), k=count)
-    return [("load", 0, chance.getrandbits(30))] + [
+    steps = [("load", 0, chance.getrandbits(30))] + [
         (name, chance.randrange(SLOTS), chance.getrandbits(30)) for name in names
     ]
+    return steps if "metadata table" in without else _with_metadata(steps, Random(f"metadata {kind} {seed}"))
+
+
+def _with_metadata(steps: list[Step], chance: Random) -> list[Step]:
+    """Let two histories of three have a metadata table, from the beginning or from somewhere on."""
+    begin = chance.choice((None, 0, chance.randrange(len(steps))))
+    if begin is None:
+        return steps
+    places = sorted({begin, *(chance.randrange(begin, len(steps)) for _ in range(3))}, reverse=True)
+    for place in places:  # more than once: it may be killed, or refused, or the table be delisted
+        steps.insert(place, ("metadata table", chance.randrange(SLOTS), chance.getrandbits(30)))
+    return steps
 
 
 def replay(
