@@ -19,6 +19,8 @@ import pytest
 
 from bucketlake import Table
 from bucketlake.commit.locks import table_lock
+from bucketlake.commit.metadata_build import build_metadata
+from bucketlake.commit.metadata_table import is_listed
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
@@ -64,6 +66,7 @@ from bucketlake.timeline import WRITE_ACTIONS, Action, load_history
 from bucketlake.write import TableSpec, WriteOptions, append_rows, begin_append, complete_append, create, job
 from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
 from stand_ins.aging import Bucket, age, copy_of
+from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import SCHEMA, orders
 
 TAKES_ALL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -103,7 +106,8 @@ def look(store: Store) -> Look:
         writes=tuple(sorted(action for _, action in active | archived)),
         plans=len(state.timeline.pending(Action.COMPACTION, Action.CLUSTERING)),
         savepoints=len(list_savepoints(state)),
-        metadata=properties.metadata_partitions,
+        # One that we keep may be delisted when something is undone.
+        metadata=() if properties.metadata_partitions == ("files",) else properties.metadata_partitions,
         buckets=buckets_of(state),
     )
 
@@ -148,6 +152,8 @@ class Case:
 
 PARTITIONS = ("p0", "p1")
 TABLE_TYPES = {"cow": "COPY_ON_WRITE", "mor": "MERGE_ON_READ"}
+KEPT = " with metadata"
+"""What ends the names of tables that have a metadata table from the beginning, and of what is done to them."""
 SPEC = TableSpec(
     name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), index=SimpleBuckets(2)
 )
@@ -157,26 +163,24 @@ def table_of(store: Store) -> Table:
     return Table(store, load_properties(store))
 
 
+def created(spec: TableSpec, kind: str) -> Bucket:
+    store = Bucket()
+    create(store, spec)
+    if kind.endswith(KEPT):
+        build_metadata(store)
+    return store
+
+
 @cache
 def written(table_type: str) -> Bucket:
     """Two partitions of two buckets; base files, and logs over them where the table has such."""
-    store = Bucket()
-    spec = TableSpec(
-        name="orders",
-        schema=SCHEMA,
-        key=("id",),
-        partition=("dt",),
-        ordering=("ts",),
-        index=SimpleBuckets(2),
-        table_type=TABLE_TYPES[table_type],  # type: ignore[arg-type] # a word of it
-    )
-    create(store, spec)
+    store = created(replace(SPEC, table_type=TABLE_TYPES[table_type.removesuffix(KEPT)]), table_type)
     table_of(store).upsert(orders(range(6), "a", 1))
     table_of(store).upsert(orders(range(2, 8), "b", 2))
     return store
 
 
-def writes() -> Iterator[Case]:
+def writes(kept: str) -> Iterator[Case]:
     acts: Mapping[str, Callable[[Table], object]] = {
         "upsert": lambda table: table.upsert(orders(range(5, 10), "c", 3)),
         "bulk_insert": lambda table: table.bulk_insert(orders(range(5, 10), "c", 3)),
@@ -185,7 +189,7 @@ def writes() -> Iterator[Case]:
         "overwrite_whole": lambda table: table.overwrite(orders([2, 10], "c", 3), whole_table=True),
         "delete_partitions": lambda table: table.delete_partitions(["p1"]),
     }
-    for table_type in TABLE_TYPES:
+    for table_type in (kind + kept for kind in TABLE_TYPES):
         for name, act in acts.items():
 
             def through(store: Store, act: Callable[[Table], object] = act) -> None:
@@ -200,7 +204,7 @@ def writes() -> Iterator[Case]:
         parts = (orders([5, 8], "c", 3), orders([5, 9], "d", 4))
         complete_append(begun, [append_rows(begun, rows, task=number) for number, rows in enumerate(parts)])
 
-    yield Case(name="append mor", make=lambda: copy_of(written("mor")), act=append)
+    yield Case(name="append mor", make=lambda: copy_of(written("mor" + kept)), act=append)
 
 
 def properties_cases() -> Iterator[Case]:
@@ -239,8 +243,8 @@ def properties_cases() -> Iterator[Case]:
 
 
 @cache
-def scheduled() -> tuple[Bucket, str]:
-    store = copy_of(written("mor"))
+def scheduled(kept: str) -> tuple[Bucket, str]:
+    store = copy_of(written("mor" + kept))
     instant = schedule(store)
     assert instant is not None
     return store, instant
@@ -252,9 +256,9 @@ def schedule(store: Store) -> str | None:
 
 
 @cache
-def compacted() -> Bucket:
+def compacted(kept: str) -> Bucket:
     """A table with slices to clean, a partition to end, and instants to archive."""
-    store = copy_of(written("mor"))
+    store = copy_of(written("mor" + kept))
     compact_table(store)
     table_of(store).delete_partitions(["p1"])
     table_of(store).upsert(orders([0, 2], "c", 3))
@@ -263,45 +267,45 @@ def compacted() -> Bucket:
 
 
 @cache
-def cleaned() -> Bucket:
-    store = copy_of(compacted())
+def cleaned(kept: str) -> Bucket:
+    store = copy_of(compacted(kept))
     clean_table(store, retain=Retention(commits=1))
     for number in range(3):
         table_of(store).upsert(orders([0, 2], "d", 4 + number))
     return store
 
 
-def service_cases() -> Iterator[Case]:
-    yield Case(name="schedule compaction", make=lambda: copy_of(written("mor")), act=schedule)
+def service_cases(kept: str) -> Iterator[Case]:
+    yield Case(name="schedule compaction", make=lambda: copy_of(written("mor" + kept)), act=schedule)
 
     def run(store: Store) -> None:
-        run_compaction(store, scheduled()[1])
+        run_compaction(store, scheduled(kept)[1])
 
     logs = partial(_count, lambda path: ".log." in path)
     yield Case(
         name="run compaction",
-        make=lambda: copy_of(scheduled()[0]),
+        make=lambda: copy_of(scheduled(kept)[0]),
         act=run,
         done=lambda store: len(load_state(store).timeline.pending()),
         leaves=(Action.COMPACTION,),
     )
     yield Case(
         name="clean",
-        make=lambda: copy_of(compacted()),
+        make=lambda: copy_of(compacted(kept)),
         act=lambda store: clean_table(store, retain=Retention(commits=1)),
         done=logs,
         leaves=(Action.CLEAN,),
     )
     yield Case(
         name="archive",
-        make=lambda: copy_of(cleaned()),
+        make=lambda: copy_of(cleaned(kept)),
         act=lambda store: archive_table(store, keep_min=2, keep_max=3),
         done=lambda store: len(load_state(store).timeline.writes),
     )
 
 
-def way_back_cases() -> Iterator[Case]:
-    for table_type in TABLE_TYPES:
+def way_back_cases(kept: str) -> Iterator[Case]:
+    for table_type in (kind + kept for kind in TABLE_TYPES):
 
         def roll_back(store: Store, table_type: str = table_type) -> None:
             newest = load_state(written(table_type)).timeline.writes[-1].requested
@@ -311,25 +315,25 @@ def way_back_cases() -> Iterator[Case]:
         yield Case(name=f"rollback {table_type}", make=make, act=roll_back, replaces=True)
 
     def roll_back_plan(store: Store) -> None:
-        run_rollback(look_for_rollback(load_state(store), scheduled()[1]), store)
+        run_rollback(look_for_rollback(load_state(store), scheduled(kept)[1]), store)
 
     yield Case(
         name="rollback of a plan",
-        make=lambda: copy_of(scheduled()[0]),
+        make=lambda: copy_of(scheduled(kept)[0]),
         act=roll_back_plan,
         leaves=(Action.COMPACTION,),
     )
     yield Case(
         name="rollback of a run",
-        make=half_compacted,
-        act=lambda store: rollback_compaction(store, scheduled()[1]),
-        done=partial(_count, lambda path: path.endswith(f"_{scheduled()[1]}.parquet")),
+        make=lambda: half_compacted(kept),
+        act=lambda store: rollback_compaction(store, scheduled(kept)[1]),
+        done=partial(_count, lambda path: path.endswith(f"_{scheduled(kept)[1]}.parquet")),
         leaves=(Action.COMPACTION,),
     )
 
     yield Case(
         name="savepoint",
-        make=lambda: copy_of(written("mor")),
+        make=lambda: copy_of(written("mor" + kept)),
         act=create_savepoint,
         leaves=(Action.SAVEPOINT,),
     )
@@ -340,11 +344,11 @@ def way_back_cases() -> Iterator[Case]:
         instant = create_savepoint(store).instant
         table_of(store).upsert(orders(range(4), "c", 3))
         table_of(store).overwrite(orders([3, 11], "d", 4))
-        if table_type == "mor":
+        if table_type.startswith("mor"):
             compact_table(store)
         return store, instant
 
-    for table_type in TABLE_TYPES:
+    for table_type in (kind + kept for kind in TABLE_TYPES):
 
         def restore(store: Store, table_type: str = table_type) -> None:
             run_restore(look_for_restore(load_state(store), protected(table_type)[1]), store)
@@ -353,14 +357,14 @@ def way_back_cases() -> Iterator[Case]:
         yield Case(name=f"restore {table_type}", make=make, act=restore, between=True, replaces=True)
 
     def delete(store: Store) -> None:
-        delete_savepoint(store, protected("cow")[1])
+        delete_savepoint(store, protected("cow" + kept)[1])
 
-    yield Case(name="delete_savepoint", make=lambda: copy_of(protected("cow")[0]), act=delete)
+    yield Case(name="delete_savepoint", make=lambda: copy_of(protected("cow" + kept)[0]), act=delete)
 
 
 @cache
-def half_compacted_contents() -> Bucket:
-    store, instant = copy_of(scheduled()[0]), scheduled()[1]
+def half_compacted_contents(kept: str) -> Bucket:
+    store, instant = copy_of(scheduled(kept)[0]), scheduled(kept)[1]
 
     def failing(function, items):  # type: ignore[no-untyped-def] # a parallel map
         function(items[0])
@@ -372,8 +376,8 @@ def half_compacted_contents() -> Bucket:
     return store
 
 
-def half_compacted() -> Bucket:
-    return aged_copy(half_compacted_contents())
+def half_compacted(kept: str) -> Bucket:
+    return aged_copy(half_compacted_contents(kept))
 
 
 def aged_copy(store: Store) -> Bucket:
@@ -396,16 +400,18 @@ def left_by_the_dead(table_type: str, *, is_claimed: bool) -> Bucket:
     """A writer died in the middle of its files, or between its claim and its publication."""
     store = copy_of(written(table_type))
     faulty = (
-        _DiesAfterClaim(store) if is_claimed else FaultyStore(store, fails_at=_files_begin(), is_dead=True)
+        _DiesAfterClaim(store)
+        if is_claimed
+        else FaultyStore(store, fails_at=_files_begin(table_type), is_dead=True)
     )
     with pytest.raises(InjectedError):
         table_of(store).__class__(faulty, load_properties(store)).upsert(orders(range(5, 10), "c", 3))
     return store
 
 
-def _files_begin() -> int:
+def _files_begin(table_type: str) -> int:
     """The number of an operation of an upsert after some of its files were put."""
-    counting = FaultyStore(copy_of(written("cow")))
+    counting = FaultyStore(copy_of(written(table_type)))
     table_of(counting).upsert(orders(range(5, 10), "c", 3))
     files = [n for n, what in enumerate(counting.operations, 1) if what.endswith(".parquet")]
     return files[-1]
@@ -426,9 +432,9 @@ def rescaled(table_type: str) -> tuple[Bucket, str]:
 
 
 @cache
-def half_rescaled() -> Bucket:
+def half_rescaled(kept: str) -> Bucket:
     """A rescale that was cut off after one of its tasks; somebody has written since."""
-    store = copy_of(with_rules("cow"))
+    store = copy_of(with_rules("cow" + kept))
 
     def failing(function, items):  # type: ignore[no-untyped-def] # a parallel map
         function(items[0])
@@ -467,9 +473,9 @@ def rescaled_twice(table_type: str) -> tuple[Bucket, str]:
 
 
 @cache
-def half_upgraded() -> Bucket:
+def half_upgraded(kept: str) -> Bucket:
     """Somebody has written to it since, by the one count that it still has."""
-    store = copy_of(written("cow"))
+    store = copy_of(written("cow" + kept))
 
     def failing(function, items):  # type: ignore[no-untyped-def] # a parallel map
         function(items[0])
@@ -481,7 +487,7 @@ def half_upgraded() -> Bucket:
     return store
 
 
-def upgrade_cases() -> Iterator[Case]:
+def upgrade_cases(kept: str) -> Iterator[Case]:
     """A simple-bucket table gets rules, and loses them again: its count goes with them."""
 
     def upgrade(store: Store) -> None:
@@ -491,7 +497,7 @@ def upgrade_cases() -> Iterator[Case]:
             rescale_table(store, NEW_RULES)
 
     pending = (Action.REPLACE_COMMIT,)
-    for table_type in TABLE_TYPES:
+    for table_type in (kind + kept for kind in TABLE_TYPES):
         make = partial(lambda kind: copy_of(written(kind)), table_type)
         yield Case(name=f"upgrade {table_type}", make=make, act=upgrade, leaves=pending)
 
@@ -519,7 +525,7 @@ def upgrade_cases() -> Iterator[Case]:
 
     @cache
     def protected() -> tuple[Bucket, str]:
-        store = copy_of(written("cow"))
+        store = copy_of(written("cow" + kept))
         instant = create_savepoint(store).instant
         rescale_table(store, NEW_RULES)
         table_of(store).upsert(orders(range(4), "c", 3))
@@ -542,14 +548,14 @@ def upgrade_cases() -> Iterator[Case]:
     for name, act in (("resume", resume_rescale), ("abort", abort_rescale)):
         yield Case(
             name=f"{name} of an upgrade",
-            make=lambda: aged_copy(half_upgraded()),
+            make=lambda: aged_copy(half_upgraded(kept)),
             act=act,
             done=is_pending,
             leaves=pending,
         )
 
 
-def rescale_cases() -> Iterator[Case]:
+def rescale_cases(kept: str) -> Iterator[Case]:
     """What is cut off of a rescale stays pending, for who goes on with it; what is taken back of one does not."""
 
     def rescale(store: Store) -> None:
@@ -559,7 +565,7 @@ def rescale_cases() -> Iterator[Case]:
             rescale_table(store, NEW_RULES)
 
     pending = (Action.REPLACE_COMMIT,)
-    for table_type in TABLE_TYPES:
+    for table_type in (kind + kept for kind in TABLE_TYPES):
         make = partial(lambda kind: copy_of(with_rules(kind)), table_type)
         yield Case(name=f"rescale {table_type}", make=make, act=rescale, leaves=pending)
 
@@ -585,14 +591,14 @@ def rescale_cases() -> Iterator[Case]:
 
     yield Case(
         name="resume of a rescale",
-        make=lambda: aged_copy(half_rescaled()),
+        make=lambda: aged_copy(half_rescaled(kept)),
         act=resume_rescale,
         done=is_pending,
         leaves=pending,
     )
     yield Case(
         name="abort of a rescale",
-        make=lambda: aged_copy(half_rescaled()),
+        make=lambda: aged_copy(half_rescaled(kept)),
         act=abort_rescale,
         done=is_pending,
         leaves=pending,
@@ -606,14 +612,13 @@ RINGS = {"dual": ("mor", False), "virtual": ("mor", True), "following": ("cow", 
 
 @cache
 def ringed(kind: str) -> Bucket:
-    table_type, virtual_logs = RINGS[kind]
-    store = Bucket()
+    table_type, virtual_logs = RINGS[kind.removesuffix(KEPT)]
     spec = replace(
         SPEC,
         index=ConsistentBuckets(2, virtual_logs=virtual_logs),
         table_type=TABLE_TYPES[table_type],
     )
-    create(store, spec)
+    store = created(spec, kind)
     table_of(store).upsert(orders(range(6), "a", 1))
     table_of(store).upsert(orders(range(2, 8), "b", 2))
     return store
@@ -629,14 +634,14 @@ def resizing(kind: str) -> tuple[Bucket, str]:
     return store, instant
 
 
-def resize_cases() -> Iterator[Case]:
+def resize_cases(kept: str) -> Iterator[Case]:
     """What is cut off of a resize stays pending, and is run again."""
     pending = (Action.CLUSTERING,)
 
     def pending_now(store: Store) -> int:
         return len(load_state(store).timeline.pending(Action.CLUSTERING))
 
-    for kind in RINGS:
+    for kind in (name + kept for name in RINGS):
         yield Case(
             name=f"upsert beside a resize, {kind}",
             make=partial(lambda kind: copy_of(resizing(kind)[0]), kind),
@@ -674,7 +679,7 @@ def resize_cases() -> Iterator[Case]:
         table_of(store).upsert(orders([0, 1, 4], "w", 3))
         return store, instant
 
-    for kind in RINGS:
+    for kind in (name + kept for name in RINGS):
 
         def roll_back(store: Store, kind: str = kind) -> None:
             table_of(store).rollback(resized(kind)[1])
@@ -697,18 +702,20 @@ def resize_cases() -> Iterator[Case]:
         )
     yield Case(
         name="plan of a resize",
-        make=lambda: copy_of(ringed("dual")),
+        make=lambda: copy_of(ringed("dual" + kept)),
         act=lambda store: schedule_resize(store, look_for_resize(store, SPLIT)),
         leaves=pending,
     )
 
 
-def recovery_cases() -> Iterator[Case]:
+def recovery_cases(kept: str) -> Iterator[Case]:
     def act(store: Store) -> None:
         recover(store, load_properties(store))
 
     for name, is_claimed in (("recovery, taken back", False), ("recovery, published", True)):
-        make = partial(lambda claimed: aged_copy(left_by_the_dead("cow", is_claimed=claimed)), is_claimed)
+        make = partial(
+            lambda claimed: aged_copy(left_by_the_dead("cow" + kept, is_claimed=claimed)), is_claimed
+        )
         yield Case(name=name, make=make, act=act, is_recovery=True)
 
 
@@ -727,18 +734,45 @@ ONLY_IN_A_SOAK = {
     "restore over a resize, following",
 }
 """What another case nearly repeats, on the other type of table."""
-CASES = [
-    *properties_cases(),
-    *writes(),
-    *service_cases(),
-    *way_back_cases(),
-    *rescale_cases(),
-    *upgrade_cases(),
-    *resize_cases(),
-    *recovery_cases(),
-]
+
+
+def cases_of(kept: str) -> Iterator[Case]:
+    yield from writes(kept)
+    yield from service_cases(kept)
+    yield from way_back_cases(kept)
+    yield from rescale_cases(kept)
+    yield from upgrade_cases(kept)
+    yield from resize_cases(kept)
+    yield from recovery_cases(kept)
+
+
+def metadata_cases() -> Iterator[Case]:
+    """Everything once more, on tables with a metadata table; and how they get one."""
+    for kind in ("cow", "mor"):
+        yield Case(
+            name=f"build of a metadata table {kind}{KEPT}",
+            make=partial(lambda kind: copy_of(written(kind)), kind),
+            act=build_metadata,
+            done=lambda store: is_listed(load_properties(store)),
+        )
+    for case in cases_of(KEPT):
+        yield replace(case, name=case.name.removesuffix(KEPT) + KEPT)
+
+
+CASES = [*properties_cases(), *cases_of("")]
 CASES = [case for case in CASES if TAKES_ALL or case.name not in ONLY_IN_A_SOAK]
-every_case = pytest.mark.parametrize("case", CASES, ids=[case.name.replace(" ", "-") for case in CASES])
+KEPT_CASES = [
+    case for case in metadata_cases() if TAKES_ALL or case.name.removesuffix(KEPT) not in ONLY_IN_A_SOAK
+]
+
+
+def _each(cases: list[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[case.name.replace(" ", "-") for case in cases])
+
+
+every_case = _each([*CASES, *KEPT_CASES])
+every_case_here = _each([*CASES, *(KEPT_CASES if TAKES_ALL else [])])
+"""Those with a metadata table only in a soak."""
 
 
 def operations_of(case: Case) -> list[str]:
@@ -754,6 +788,18 @@ def some_of(moments: list[T], case: Case, *, at_most: int = MOMENTS_MAX) -> list
     offset = len(case.name) % 5
     picked = {(n * len(moments)) // at_most + offset for n in range(at_most)}
     return [moment for n, moment in enumerate(moments) if n in picked]
+
+
+def about_metadata(case: Case, moments: list[dict[str, Any]], operations: list[str]) -> list[dict[str, Any]]:
+    """Of a table with a metadata table, in a run that does not take all: the moments when that is written."""
+    if TAKES_ALL or not case.name.endswith(KEPT):
+        return moments
+    return [
+        moment
+        for moment in moments
+        if ".hoodie/metadata" in (what := operations[moment["fails_at"] - 1])
+        and what.split()[0] not in {"list", "stat", "read"}
+    ]
 
 
 def cut_offs(operations: list[str]) -> list[dict[str, Any]]:
@@ -778,7 +824,12 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @every_case
 def test_cut_off_anywhere_it_is_as_before_or_as_after(case: Case, crash_points: Points) -> None:
     before, after, done_after = outcomes_of(case)
-    moments = some_of(cut_offs(operations_of(case)), case)
+    operations = operations_of(case)
+    moments = some_of(
+        about_metadata(case, cut_offs(operations), operations),
+        case,
+        at_most=MOMENTS_MAX // 3 if case.name.endswith(KEPT) else MOMENTS_MAX,
+    )
     for fault in moments:
         store = case.make()
         try:
@@ -813,6 +864,8 @@ def check_aftermath(case: Case, store: Bucket, before: Look, after: Look, *, is_
     now = look(store)
     stages = (look(stage()) for stage in case.stages)
     assert now in ((after,) if is_acknowledged or case.is_recovery else (before, after, *stages))
+    if now.rows is not None and not now.metadata:
+        check_metadata(store)
     if now.rows is not None and now.buckets:
         check_invariants(Table(store, load_properties(store)))
         check_nothing_is_left(case, store)
@@ -846,12 +899,14 @@ def check_it_can_go_on(case: Case, store: Store, after: Look, done_after: object
     table_of(store).upsert(orders([100], "next", 1))
     assert {row for row in rows_of(store) if row[0] != 100} == set(now.rows)
     assert len(rows_of(store)) == len(now.rows) + 1
+    if not now.metadata:
+        check_metadata(store)
     if now.buckets.startswith("partition-level"):
         assert load_properties(store).bucket_count is None, "Hudi would hold a count against the rules"
 
 
 @pytest.mark.shows("X2", "X9")
-@every_case
+@every_case_here
 def test_held_up_until_it_is_taken_for_dead_it_is_as_before_or_as_after(
     case: Case, crash_points: Points
 ) -> None:
@@ -883,7 +938,7 @@ def test_held_up_until_it_is_taken_for_dead_it_is_as_before_or_as_after(
 
 
 @pytest.mark.shows("X2", "X9")
-@every_case
+@every_case_here
 def test_held_up_while_somebody_else_writes_neither_is_lost(case: Case, crash_points: Points) -> None:
     """The other takes the lock over if it was held; what both did is there, one after the other."""
     before, after, _ = outcomes_of(case)
@@ -919,6 +974,7 @@ def test_held_up_while_somebody_else_writes_neither_is_lost(case: Case, crash_po
             ours = tuple(row for row in found if row[0] != 100)
             assert ours in ((after.rows,) if is_acknowledged else (before.rows, after.rows))
             check_invariants(table_of(store))
+            check_metadata(store)
         except Exception as error:
             error.add_note(f"{case.name} held up at {number}: {operations_of(case)[number - 1]}; {outcomes}")
             raise
@@ -929,7 +985,7 @@ def test_held_up_while_somebody_else_writes_neither_is_lost(case: Case, crash_po
 @pytest.mark.parametrize(
     "code", [errno.ENOSPC, errno.EROFS, errno.EACCES], ids=["full", "read-only", "forbidden"]
 )
-@every_case
+@every_case_here
 def test_a_store_that_stops_taking_files_leaves_the_table_as_it_was(
     case: Case, code: int, crash_points: Points
 ) -> None:
@@ -962,7 +1018,7 @@ def test_a_store_that_stops_taking_files_leaves_the_table_as_it_was(
 def test_a_write_that_a_full_disk_cuts_off_says_what_became_of_it() -> None:
     store = copy_of(written("cow"))
     with pytest.raises(OSError, match="No space left on device") as caught:
-        table_of(FaultyStore(store, fails_at=_files_begin(), refuses=errno.ENOSPC)).upsert(
+        table_of(FaultyStore(store, fails_at=_files_begin("cow"), refuses=errno.ENOSPC)).upsert(
             orders(range(5, 10), "c", 3)
         )
     assert any("Readers see all of it or nothing" in note for note in caught.value.__notes__)
