@@ -5,6 +5,7 @@ from __future__ import annotations
 from bucketlake import plans
 from bucketlake.commit.metadata_build import BuiltMetadata
 from bucketlake.commit.metadata_table import Delisted
+from bucketlake.services import MetadataStatus, metadata_status
 from bucketlake.storage import Store
 from bucketlake.write.metadata_table import DropMetadataTable
 
@@ -18,6 +19,10 @@ class MetadataTable:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def status(self) -> MetadataStatus:
+        """Say what the metadata table has, whether it is in step, and when it was last compacted."""
+        return metadata_status(self._store)
 
     def build(self) -> BuiltMetadata | None:
         """Build the metadata table, while writers go on; None if there is one."""

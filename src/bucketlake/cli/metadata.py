@@ -20,6 +20,13 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what 
 Now = Annotated[bool, typer.Option("--yes/--dry-run", help="Do it, or only say what would be done.")]
 
 
+@metadata.command("status")
+def status(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
+    """Say what the metadata table has, whether it is in step, and when it was last compacted."""
+    found = open_table(table, storage).metadata.status()
+    Screen(as_json).show(asdict(found), str(found))
+
+
 @metadata.command("build")
 def build(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: Storage = None) -> None:
     """Build the metadata table, while writers go on."""

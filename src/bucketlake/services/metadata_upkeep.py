@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bucketlake.commit.metadata_table import checked_step, is_listed
+from bucketlake.commit.metadata_table import DELISTINGS, checked_step, is_listed
 from bucketlake.config import load_properties
 from bucketlake.metadata.places import FILES
 from bucketlake.metadata.shards import Shards, list_shards
@@ -194,11 +194,14 @@ class MetadataStatus:
     compacted: str | None
     """When the last compaction of it was completed; None if none was, or it is archived."""
     pending_compaction: str | None
+    delistings: int = 0
+    """How often parts were delisted because a write would not have kept them in step."""
 
     def __str__(self) -> str:
         if FILES not in self.partitions:
             return "no metadata table"
-        shards = ", ".join(f"{name} ({self.shards.get(name, 0):,} shards)" for name in self.partitions)
+        counts = {name: self.shards.get(name, 0) for name in self.partitions}
+        shards = ", ".join(f"{name} ({n:,} shard{'' if n == 1 else 's'})" for name, n in counts.items())
         lines = [
             f"metadata table: {self.step}",
             f"  partitions: {shards}",
@@ -207,6 +210,8 @@ class MetadataStatus:
         ]
         if self.pending_compaction is not None:
             lines.append(f"  the compaction {self.pending_compaction} is pending")
+        if self.delistings:
+            lines.append(f"  parts that were not kept in step were delisted {self.delistings:,} times")
         return "\n".join(lines)
 
 
@@ -214,6 +219,7 @@ def metadata_status(store: Store) -> MetadataStatus:
     """Look at a table's metadata table, also if it is out of step or has parts that we do not keep."""
     properties = load_properties(store)
     partitions = properties.metadata_partitions
+    delistings = int(properties.raw.get(DELISTINGS) or 0)
     if not is_listed(properties):
         return MetadataStatus(
             partitions=partitions,
@@ -226,6 +232,7 @@ def metadata_status(store: Store) -> MetadataStatus:
             log_files=0,
             compacted=None,
             pending_compaction=None,
+            delistings=delistings,
         )
     step = look_at_step(store, properties)
     shards = list_shards(store, step, partitions)
@@ -241,4 +248,5 @@ def metadata_status(store: Store) -> MetadataStatus:
         log_files=max((len(part.logs) for part in shards.slices().values()), default=0),
         compacted=last.completed if last is not None else None,
         pending_compaction=next((i.requested for i in step.metadata.pending(Action.COMPACTION)), None),
+        delistings=delistings,
     )

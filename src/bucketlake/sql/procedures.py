@@ -266,6 +266,7 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
     "timeline": {},
     "layout": {},
     "explain": {"key": _key, "partition": _text},
+    "metadata.status": {},
     "metadata.build": {},
     "metadata.plan_build": {},
     "metadata.rebuild": {},

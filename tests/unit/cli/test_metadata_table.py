@@ -134,6 +134,7 @@ def test_parts_that_are_not_kept_are_named_and_delisted_when_the_caller_says_so(
     table.upsert(rows(0, 5, 2))
     assert_kept(table)
     assert table.metadata.delist().partitions == ()
+    assert table.metadata.status().delistings == 1
 
 
 @pytest.mark.shows("M2")
@@ -185,6 +186,8 @@ def test_the_commands_do_the_same(tmp_path: Path, run: Callable[..., tuple[int, 
     code, said, _ = run("metadata", "build", str(tmp_path))
     assert code == 0 and "6 files in 3 partitions" in said
     assert_kept(table)
+    code, said, _ = run("metadata", "status", str(tmp_path))
+    assert code == 0 and "in step" in said and "files (1 shard)" in said
     code, said, _ = run("metadata", "rebuild", str(tmp_path))
     assert code == 0
     assert_kept(table)
