@@ -33,6 +33,7 @@ from bucketlake.arguments import (
 )
 from bucketlake.buckets import Buckets
 from bucketlake.commit.claims import list_claims
+from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
     MaintenanceMode,
     TableProperties,
@@ -416,6 +417,7 @@ class Table:
     def _located(self, rows: DataFrame | Files | pa.Table, partition: str | None) -> Rows:
         """Return rows to be deleted as they are if they name their partitions, else what the table has of such keys."""
         state = load_state(self.store)
+        check_writable(state)  # before keys are looked for in a table that cannot be written
         if names_partitions(columns_of(rows, None), state):
             if partition is not None:
                 raise ConfigError(

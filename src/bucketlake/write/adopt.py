@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.commit.locks import table_lock
+from bucketlake.commit.writable import check_kind
 from bucketlake.config import TableProperties, update_properties
 from bucketlake.errors import LayoutMismatchError
 from bucketlake.index import IndexValue, NoIndex, PlacedIndex, list_versions
 from bucketlake.index.adoption import CountGuess, layout_to_adopt
 from bucketlake.index.bucket_numbers import BUCKET_COUNT
-from bucketlake.index.fingerprint import KeyEncoding, fingerprint, key_encoding
+from bucketlake.index.fingerprint import KeyEncoding, fingerprint, key_encoding, refuse_without_buckets
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
@@ -65,8 +66,11 @@ def plan_adopt(
 ) -> AdoptPlan:
     """Check every key of a table against an index. Reads the key columns of all rows; writes nothing.
 
-    None will do where the table has rings, or versions of its rules.
+    None will do where the table has rings, or versions of its rules. `UnsupportedError` for a table that could not be
+    written even so; its metadata table is left out of account, since adopting writes no row.
     """
+    check_kind(state)
+    refuse_without_buckets(state)
     layout = layout_to_adopt(state, said)
     index = layout.index
     generator = KeyGenerator.from_properties(state.properties)

@@ -13,7 +13,7 @@ import pytest
 
 from bucketlake import ConsistentBuckets, SimpleBuckets, Table
 from bucketlake.config import BucketEngine, load_properties, update_properties
-from bucketlake.errors import ConfigError, LayoutMismatchError
+from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import SimpleIndex
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.plans import plan_adoption
@@ -128,8 +128,30 @@ def test_a_table_with_rings_is_adopted_by_them(copied: Callable[[str], LocalStor
 
 
 def test_a_table_without_buckets_is_not_adopted(golden_table: Golden) -> None:
-    with pytest.raises(LayoutMismatchError, match="does not begin as one of theirs"):
-        Table.adopt(golden_table("mor_simple_index_positions"), buckets=4)
+    for buckets in (4, None):
+        with pytest.raises(UnsupportedError, match=r"none with buckets: p\d/.* is no bucket.* Copy its rows"):
+            Table.adopt(golden_table("mor_simple_index_positions"), buckets=buckets)
+
+
+@pytest.mark.shows("S6")
+@pytest.mark.parametrize("name", ["mor_v6", "mor_v8"])
+@pytest.mark.parametrize("buckets", [4, 7, None])
+def test_a_version_that_cannot_be_written_is_refused_before_its_keys_are_looked_at(
+    golden_table: Golden, name: str, buckets: int | None
+) -> None:
+    seen: list[object] = []
+    index = None if buckets is None else SimpleBuckets(buckets)
+    with pytest.raises(UnsupportedError, match=r"the table version .* Upgrade the table with Hudi"):
+        plan_adoption(LocalStore(golden_table(name)), index, on_progress=lambda *step: seen.append(step))
+    assert seen == []
+
+
+def test_a_table_is_adopted_whatever_its_metadata_table_is_like(copied: Callable[[str], LocalStore]) -> None:
+    """What writes say of it comes later, and may be another thing by then."""
+    store = copied("cow_simple_bucket")
+    update_properties(store, {"hoodie.table.metadata.partitions": "files,column_stats"})
+    plan_adoption(store, SimpleBuckets(4)).run(store)
+    assert is_adopted(load_properties(store))
 
 
 @pytest.mark.shows("S6")
