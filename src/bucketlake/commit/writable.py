@@ -1,7 +1,7 @@
 """Which tables we may write: those on which everybody else will understand what we wrote.
 
 A table is refused for the reason that helps most. What cannot be changed comes first, because whoever reads it need not
-try the rest: generated keys, no buckets. Then what its owner can change, and last its metadata table,
+try the rest: no meta columns, generated keys, no buckets. Then what its owner can change, and last its metadata table,
 which a caller may have delisted or built anew.
 """
 
@@ -50,6 +50,13 @@ def check_kind(state: TableState) -> None:
 
 def _unchangeable(state: TableState) -> UnsupportedError | None:
     properties, copy = state.properties, copy_instead(state)
+    if not properties.has_meta_columns:
+        return UnsupportedError(
+            subject=f"hoodie.populate.meta.fields of {state.store.uri}",
+            found="false: its files leave Hudi's meta columns empty",
+            supported="writing to tables where it is true, and reading others",
+            remedy=copy,
+        )
     is_known = properties.key_generator in _KEY_GENERATORS
     if not is_known or not properties.record_key_fields:
         return UnsupportedError(

@@ -185,6 +185,9 @@ class TableProperties:
     """`hoodie.datasource.write.slash.separated.date.partitioning`"""
     drop_partition_columns: bool = False
     """`hoodie.datasource.write.drop.partition.columns`: partition columns are in the path only."""
+    has_meta_columns: bool = True
+    """`hoodie.populate.meta.fields`. False: files have Hudi's meta columns and leave them empty, and readers do not
+    show them."""
     create_schema: str | None = None
     """`hoodie.table.create.schema`, Avro JSON; SQL-created tables have it."""
     timeline_timezone: TimelineTimezone = TimelineTimezone.LOCAL
@@ -241,6 +244,7 @@ class TableProperties:
             url_encode_partitioning=words.flag("hoodie.datasource.write.partitionpath.urlencode"),
             slash_separated_dates=words.flag("hoodie.datasource.write.slash.separated.date.partitioning"),
             drop_partition_columns=words.flag("hoodie.datasource.write.drop.partition.columns"),
+            has_meta_columns=words.flag("hoodie.populate.meta.fields", default=True),
             create_schema=words.text("hoodie.table.create.schema"),
             timeline_timezone=words.choice("hoodie.table.timeline.timezone", TimelineTimezone)
             or TimelineTimezone.LOCAL,
@@ -480,8 +484,6 @@ def _refuse_what_we_would_misread(words: _Words) -> None:
             "tables whose rows are all in them",
             "Bootstrap it fully with Hudi first.",
         )
-    if not words.flag("hoodie.populate.meta.fields", default=True):
-        refuse("hoodie.populate.meta.fields", "true", "Rewrite the table with Hudi's meta columns.")
     table_format = words.text("hoodie.table.format")
     if table_format is not None and table_format.lower() != "native":
         refuse("hoodie.table.format", "native", "Read it with the engine that owns this format.")

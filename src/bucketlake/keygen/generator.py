@@ -139,12 +139,32 @@ class KeyGenerator:
             texts_of(_column(table, field), field=field, logical_timestamps=self.logical_timestamps)
             for field in self.record_key_fields
         ]
+        return self._joined_columns(columns, encodes_field_names=self.encodes_field_names)
+
+    def virtual_keys(self, table: Any) -> Any:
+        """Return the keys by which rows are told apart where the table does not store record keys.
+
+        They are Hudi's (`RecordContext.virtualKeyExtractor`), which reads values and asks no key generator: the key of
+        one column is its value even where writers spell `field:value`, and a date is its days since 1970. A delete in
+        a log file has the writer's spelling; where the two differ it deletes nothing, neither in Hudi nor here.
+        """
+        if not self.record_key_fields:
+            raise ConfigError(
+                "hoodie.populate.meta.fields is false and hoodie.table.recordkey.fields is empty, so nothing tells the "
+                "key of a row, which merging log files needs. Read base files only: read_optimized=True."
+            )
+        columns = [
+            texts_of(_days_of_dates(_column(table, field)), field=field) for field in self.record_key_fields
+        ]
+        return self._joined_columns(columns, encodes_field_names=len(columns) > 1)
+
+    def _joined_columns(self, columns: Sequence[Any], *, encodes_field_names: bool) -> Any:
         has_text = pc.fill_null(pc.greater(pc.binary_length(columns[0]), 0), False)
         for column in columns[1:]:
             has_text = pc.or_(has_text, pc.fill_null(pc.greater(pc.binary_length(column), 0), False))
         if not pc.all(has_text, min_count=0).as_py():
             raise self._no_key(row=pc.index(has_text, False).as_py())
-        if not self.encodes_field_names:
+        if not encodes_field_names:
             return columns[0]
         pieces: list[Any] = []
         for number, (field, column) in enumerate(zip(self.record_key_fields, columns, strict=True)):
@@ -438,6 +458,10 @@ def _column(table: Any, field: str) -> Any:
             raise _missing(field, table.schema.names)
         column = pc.struct_field(column, name)
     return column
+
+
+def _days_of_dates(column: Any) -> Any:
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
 
 
 def _scalar(value: object) -> Any:

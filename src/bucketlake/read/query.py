@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.commit.claims import Claim
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.read.filters import Filter, RawFilter, parse_filters
 from bucketlake.read.settled import settled_end
-from bucketlake.schema import with_meta_columns
+from bucketlake.schema import META_COLUMNS, with_meta_columns
 from bucketlake.state import TableState, table_schema
 from bucketlake.timeline import InZone, Moment, in_process_zone, parse_instant_time
 
@@ -27,7 +27,7 @@ class Query:
     """A request that was checked against the table; nothing in it can turn out to be wrong later."""
 
     table_schema: pa.Schema
-    """All columns, meta columns first."""
+    """All columns, meta columns first if the table has them."""
     columns: tuple[str, ...]
     """The columns of the result, in order."""
     filters: tuple[Filter, ...]
@@ -43,6 +43,11 @@ class Query:
     def schema(self) -> pa.Schema:
         """The schema of the result."""
         return pa.schema([self.table_schema.field(name) for name in self.columns])
+
+
+_WITHOUT_META_COLUMNS = (
+    " Hudi's meta columns are empty in its files (hoodie.populate.meta.fields=false), and not shown."
+)
 
 
 def make_query(
@@ -75,6 +80,14 @@ def make_query(
         raise ConfigError(
             "read_optimized leaves out the logs, an incremental read needs them; give one or the other."
         )
+    has_meta_columns = state.properties.has_meta_columns
+    if begin is not None and not has_meta_columns:
+        raise UnsupportedError(
+            subject=f"hoodie.populate.meta.fields of {state.store.uri}",
+            found="false: its rows do not say which commit wrote them",
+            supported="incremental reads where it is true, as Hudi",
+            remedy="Read snapshots with as_of=... and compare them, or write the table anew with meta columns.",
+        )
     zone = state.properties.timeline_timezone
     instant, first, last = (
         None if moment is None else parse_instant_time(moment, zone, in_zone=in_zone)
@@ -86,7 +99,8 @@ def make_query(
         last = settled_end(last, unpublished)
     data = table_schema(state, as_of=instant)
     # A column added later is null in older files, whatever its schema says, and Spark reads all as nullable.
-    everything = pa.schema([field.with_nullable(True) for field in with_meta_columns(data)])
+    every = with_meta_columns(data) if has_meta_columns else data
+    everything = pa.schema([field.with_nullable(True) for field in every])
     if isinstance(columns, str):
         columns = (columns,)
     if columns is None:
@@ -98,6 +112,7 @@ def make_query(
     if unknown:
         raise ConfigError(
             f"the table has no column {', '.join(map(repr, unknown))}; it has {', '.join(everything.names)}."
+            f"{_WITHOUT_META_COLUMNS if set(unknown) & set(META_COLUMNS) else ''}"
         )
     return Query(
         table_schema=everything,

@@ -7,18 +7,26 @@ It lists nothing and decides nothing; all it needs is in its two arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.basefile import read_base_file
+from bucketlake.errors import UnsupportedError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice, TimelineView
 from bucketlake.logfile import read_log_files
 from bucketlake.merge import MergeRules, merge_slice
 from bucketlake.read.filters import Filter, apply_filters
 from bucketlake.read.path_columns import fill_path_columns, told_by_path
+from bucketlake.read.virtual_keys import (
+    KEY_FIELD,
+    key_columns_of,
+    logs_with_virtual_keys,
+    only_record_keys,
+    with_virtual_keys,
+)
 from bucketlake.schema import COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.storage import Store
 
@@ -49,6 +57,11 @@ class ReadContext:
         return pa.schema([self.table_schema.field(name) for name in self.columns])
 
     @property
+    def has_virtual_keys(self) -> bool:
+        """Whether files leave Hudi's meta columns empty, so that record keys are made of columns."""
+        return RECORD_KEY_COLUMN not in self.table_schema.names
+
+    @property
     def shown(self) -> frozenset[str]:
         """The columns that somebody looks at after merging."""
         return frozenset([*self.columns, *(f.column for f in self.filters)])
@@ -62,7 +75,8 @@ class ReadContext:
         if self.commit_times is not None:
             needed.add(COMMIT_TIME_COLUMN)
         if merging:
-            needed |= {RECORD_KEY_COLUMN, *self.rules.columns(self.table_schema)}
+            identity = key_columns_of(self.keys) if self.has_virtual_keys else {RECORD_KEY_COLUMN}
+            needed |= {*identity, *self.rules.columns(self.table_schema)}
         # Without a column a batch would not say how many rows it has.
         return pa.schema([f for f in self.table_schema if f.name in (needed or self.shown)])
 
@@ -89,10 +103,36 @@ def read_slice(
         context.table_schema,
         are_dropped=context.path_columns_are_dropped,
     )
-    for batch in _merged(file_slice, context, told, record_keys, on_keys):
+    merged = _merged_and_searched if context.has_virtual_keys else _merged
+    for batch in merged(file_slice, context, told, record_keys, on_keys):
         batch = apply_filters(fill_path_columns(batch, told), context.filters)
         if batch.num_rows:
             yield batch.select(list(context.columns))
+
+
+def _merged_and_searched(
+    file_slice: FileSlice,
+    context: ReadContext,
+    told: Container[str],
+    record_keys: pa.Array | None,
+    on_keys: KeysSeen | None,
+) -> Iterable[pa.RecordBatch]:
+    """Do what `_merged` does where no file has record keys to search."""
+    if record_keys is None:
+        return _merged(file_slice, context, told, None, None)
+    of_key = key_columns_of(context.keys)
+    lacking = of_key.intersection(context.path_columns) if context.path_columns_are_dropped else ()
+    if lacking:
+        raise UnsupportedError(
+            subject=f"the key column {', '.join(sorted(lacking))}",
+            found="in no file: the table stores neither partition columns nor record keys",
+            supported="looking up keys whose columns are stored",
+            remedy="Read with filters=[...] instead.",
+        )
+    # Keys are made of what files hold, also where the result takes a column from the path.
+    columns = tuple(dict.fromkeys([*context.columns, *sorted(of_key)]))
+    rows = _merged(file_slice, replace(context, columns=columns), (), None, None)
+    return only_record_keys(rows, record_keys, context.keys, on_keys)
 
 
 def _merged(
@@ -124,6 +164,9 @@ def _merged(
         keys=record_keys,
         whole=frozenset(log.path for log in file_slice.log_files if log.is_whole),
     )
+    if context.has_virtual_keys:
+        base, logs = with_virtual_keys(base, context.keys), logs_with_virtual_keys(logs, context.keys)
+        schema = schema.append(KEY_FIELD)
     shown = [name for name in schema.names if name in context.shown and name not in told]
     # Without a column a batch would not say how many rows it has.
     return merge_slice(base, logs, context.rules, schema, shown=shown or [RECORD_KEY_COLUMN])

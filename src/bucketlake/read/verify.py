@@ -18,6 +18,7 @@ from bucketlake.index import Index
 from bucketlake.layout import FileSlice
 from bucketlake.read.plan import ReadPlan
 from bucketlake.read.task import ReadContext, read_slice
+from bucketlake.read.virtual_keys import key_columns_of
 from bucketlake.schema import RECORD_KEY_COLUMN
 
 KEYS_LOOKED_AT = 64
@@ -81,7 +82,11 @@ def _check_keys(keys: pa.Array | pa.ChunkedArray, file_slice: FileSlice, index: 
 
 def _some_keys(file_slice: FileSlice, context: ReadContext) -> Iterator[pa.Array]:
     """Yield keys of a slice, of its base file in small batches if it has one: the first will do."""
-    if file_slice.base_file is not None:
+    if context.has_virtual_keys:
+        columns = tuple(sorted(key_columns_of(context.keys)))
+        for batch in read_slice(file_slice, replace(context, columns=columns, path_columns=(), filters=())):
+            yield context.keys.record_keys(batch)
+    elif file_slice.base_file is not None:
         schema = pa.schema([context.table_schema.field(RECORD_KEY_COLUMN)])
         path = file_slice.base_file.path
         for batch in read_base_file(context.store, path, schema, batch_rows=KEYS_LOOKED_AT):

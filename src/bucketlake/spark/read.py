@@ -149,6 +149,8 @@ def split_by_reader(plan: ReadPlan) -> tuple[tuple[FileSlice, ...], tuple[FileSl
     context = plan.context
     if not isinstance(context.store, LocalStore) or context.path_columns_are_dropped:
         return (), plan.slices
+    if context.has_virtual_keys and context.shown.intersection(context.path_columns):
+        return (), plan.slices  # rows do not say in which partition they are
     wanted = _plain_schema(context)
     plain_partitions = {
         partition: _spark_reads_path(partition, context) for partition in {s.partition for s in plan.slices}

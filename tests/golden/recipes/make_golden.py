@@ -65,6 +65,7 @@ def rows(*values: tuple[Any, ...], schema: pa.Schema = ORDERS) -> pa.Table:
 TWELVE = rows(*[(n, f"n{n}", 100, f"p{n % 2}") for n in range(12)])
 UPDATE_STALE_NEW = rows((1, "n1-u", 101, "p1"), (2, "n2-stale", 99, "p0"), (20, "n20", 101, "p0"))
 GONE = rows((3, "", 102, "p1"))
+VIRTUAL_KEYS = {"hoodie.populate.meta.fields": "false"}
 
 
 # ── bucket tables ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,6 +96,14 @@ def mor_v8(bench: Bench) -> None:
 
 def mor_v6(bench: Bench) -> None:
     three_commits(bench, "mor_v6", MOR, **_version(6))
+
+
+def cow_virtual_keys(bench: Bench) -> None:
+    three_commits(bench, "cow_virtual_keys", COW, **VIRTUAL_KEYS)
+
+
+def mor_virtual_keys(bench: Bench) -> None:
+    three_commits(bench, "mor_virtual_keys", MOR, **VIRTUAL_KEYS)
 
 
 def mor_simple_bucket_avro(bench: Bench) -> None:
@@ -464,6 +473,8 @@ RECIPES: tuple[Callable[[Bench], None], ...] = (
     mor_bulk_insert_bucket,
     mor_v8,
     mor_v6,
+    cow_virtual_keys,
+    mor_virtual_keys,
     cow_partition_bucket_df,
     mor_partition_bucket,
     mor_consistent,
@@ -506,7 +517,9 @@ def _without_checksums(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def _place(line: str) -> tuple[str, str]:
     row = json.loads(line)
-    return row["_hoodie_partition_path"], row["_hoodie_record_key"]
+    return row.get("_hoodie_partition_path", row.get("dt", "")), row.get(
+        "_hoodie_record_key", str(row.get("id"))
+    )
 
 
 if __name__ == "__main__":

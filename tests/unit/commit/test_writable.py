@@ -18,6 +18,10 @@ Golden = Callable[[str], Path]
 
 # What Hudi writes into the properties of such tables, in the order in which we refuse them.
 REASONS: Mapping[str, tuple[str, str]] = {
+    "no meta fields": (
+        "hoodie.populate.meta.fields=false",
+        "hoodie.populate.meta.fields of .* Copy its rows",
+    ),
     "generated keys": ("hoodie.table.recordkey.fields=", "its keys were generated.* Copy its rows"),
     "operations": ("hoodie.allow.operation.metadata.field=true", "_hoodie_operation. Copy its rows"),
     "dropped columns": (

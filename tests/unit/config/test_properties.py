@@ -198,7 +198,6 @@ def test_other_table_versions_are_refused(version: str) -> None:
         ("hoodie.table.log.file.format", "PARQUET"),
         ("hoodie.table.multiple.base.file.formats.enable", "true"),
         ("hoodie.bootstrap.base.path", "s3://elsewhere/table"),
-        ("hoodie.populate.meta.fields", "false"),
         ("hoodie.table.format", "iceberg"),
         ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS"),
         ("hoodie.table.partial.update.mode", "FILL_UNAVAILABLE"),

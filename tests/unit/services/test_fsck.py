@@ -283,7 +283,12 @@ UNFINISHED = {"cow_failed_inflight_markers", "cow_failed_inflight_timeline_marke
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.name.removesuffix(".tar.gz") for path in GOLDEN.glob("*.tar.gz"))
+    "name",
+    sorted(
+        path.name.removesuffix(".tar.gz")
+        for path in GOLDEN.glob("*.tar.gz")
+        if "virtual_keys" not in path.name  # they store no keys that could be checked
+    ),
 )
 def test_tables_of_hudi_are_sound(golden_table: Callable[[str], Path], name: str) -> None:
     report = check_table(LocalStore(golden_table(name)))
