@@ -50,6 +50,24 @@ def test_spark_and_arrow_agree_to_the_bit(name: str, golden_table: GoldenTable, 
     assert_same_rows(exact_rows(table.read(spark).toArrow()), exact_rows(table.to_arrow()))
 
 
+@pytest.mark.parametrize("name", ["cow_virtual_keys", "mor_virtual_keys"])
+def test_a_part_of_a_table_without_meta_fields_is_the_same_from_spark_and_from_arrow(
+    name: str, golden_table: GoldenTable, spark: SparkSession
+) -> None:
+    """With the partition column and without it: Spark's own reader cannot tell a row's partition here."""
+    table = Table.open(golden_table(name), buckets=4)
+    for query in (
+        {"columns": ["name", "ts"]},
+        {"columns": ["name", "dt"]},
+        {"columns": ["name"], "filters": [("dt", "=", "p1"), ("ts", ">=", 100)]},
+        {"filters": [("id", "in", [1, 3, 20])]},
+    ):
+        assert_same_rows(
+            exact_rows(table.read(spark, **query).toArrow()), exact_rows(table.to_arrow(**query))
+        )
+    assert table.to_arrow(filters=[("id", "in", [1, 3, 20])]).num_rows == 2
+
+
 @pytest.mark.parametrize("name", ["svc_mor", "svc_mor_b"])
 def test_tables_that_services_worked_on_have_distinct_keys(name: str, golden_table: GoldenTable) -> None:
     rows = Table.open(golden_table(name)).to_arrow(columns=["_hoodie_record_key", "_hoodie_partition_path"])
