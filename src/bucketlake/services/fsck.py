@@ -158,11 +158,22 @@ class Report:
         return "\n".join([f"{verdict}: {seen}", *lines])
 
 
+def _refuse_without_keys(state: TableState) -> None:
+    if not state.properties.has_meta_columns:
+        raise UnsupportedError(
+            subject=f"hoodie.populate.meta.fields of {state.store.uri}",
+            found="false: its files do not say which keys they hold",
+            supported="checking tables that store their keys",
+            remedy="Its rows are read all the same; compare them with those of Hudi.",
+        )
+
+
 def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | None = None) -> Report:
     """Check everything; nobody should write to the table meanwhile, or its newest files look like orphans."""
     findings: list[Finding] = []
     try:
         state = load_state(store)
+        _refuse_without_keys(state)
         seen = _look(state, findings)
     except (ConfigError, UnsupportedError):
         raise
