@@ -201,7 +201,13 @@ class ShardTask:
 def compact_shard(task: ShardTask) -> WriteStat:
     """Merge a shard into a new base file. One that an earlier run left must have as many bytes."""
     partition, file_id = task.shard
-    image, records = compacted_base(task.store, partition, task.slice)
+    try:
+        image, records = compacted_base(task.store, partition, task.slice)
+    except FileNotFoundError as gone:
+        raise ConcurrentWriteError(
+            f"the compaction {task.instant} of the metadata table stopped: {gone.filename} was deleted meanwhile, by "
+            f"somebody who took a commit back or drops the metadata table. Nothing of it is visible. Compact again."
+        ) from gone
     if not task.store.put_new(task.path, image):
         found = task.store.stat(task.path).size_bytes
         if found != len(image):
