@@ -456,6 +456,19 @@ def test_the_table_is_archived_no_further_than_the_last_compaction_of_its_metada
     assert_told_right(store)
 
 
+def test_what_only_the_table_has_archived_is_no_ghost() -> None:
+    store = made(3, table_type="COPY_ON_WRITE")
+    run_maintenance(store, Maintenance(clean=Retention(versions=1)))
+    for version in (20, 21, 22):
+        upsert(store, version)
+    compact_metadata(store)
+    archived = archive_table(store, keep_min=1, keep_max=2).instants
+    clean = load_state(store).timeline.completed(Action.CLEAN)[0]
+    assert clean.requested < archived[-1].requested, "the last clean stays where it is"
+    assert archived[-1].requested in {i.requested for i in metadata_of(store).instants}
+    assert_told_right(store)
+
+
 @pytest.mark.shows("M5", "X2")
 def test_maintenance_looks_after_the_metadata_table_before_it_archives() -> None:
     store = made(6)
