@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bucketlake import hfile
 from bucketlake.config import TableProperties
-from bucketlake.errors import CorruptTableError
+from bucketlake.errors import CorruptTableError, DamagedFileError
 from bucketlake.layout import DataFile, find_data_file
 from bucketlake.layout.names import (
     LogFileName,
@@ -27,6 +27,7 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.logfile.frame import BlockType, decode_blocks
+from bucketlake.metadata.change import tells_of
 from bucketlake.metadata.files import (
     ALL_PARTITIONS,
     Entries,
@@ -52,6 +53,8 @@ class ShardSlice:
     base: FileStat | None
     logs: tuple[FileStat, ...]
     """In the order in which they apply."""
+    lost: tuple[str, ...] = ()
+    """Instants of the table that must have a log and have none."""
 
 
 def list_by_metadata(
@@ -63,7 +66,10 @@ def list_by_metadata(
     step = look_at_step(store, properties, table)
     if not step.is_kept:
         return None
-    records = read_files(store, step, partitions)
+    shard = slice_of(store.list(folder_of(FILES)).files, step, file_id=FILES_SHARD)
+    if shard.lost:
+        return None
+    records = read_files(store, shard, partitions)
     listed = live_partitions(records)
     wanted = listed if partitions is None else sorted(set(partitions).intersection(listed))
     return {partition: _data_files(partition, records.get(key_of(partition), {})) for partition in wanted}
@@ -84,10 +90,9 @@ def _data_files(partition: str, entries: Entries) -> tuple[DataFile, ...]:
 
 
 def read_files(
-    store: Store, step: Step, partitions: Collection[str] | None = None
+    store: Store, shard: ShardSlice, partitions: Collection[str] | None = None
 ) -> dict[str, dict[str, FileEntry]]:
     """Read what `files` says of all partitions, or of those named, and which there are."""
-    shard = slice_of(store.list(folder_of(FILES)).files, step, file_id=FILES_SHARD)
     keys = None if partitions is None else sorted({ALL_PARTITIONS, *map(key_of, partitions)})
     return read_slice(store, shard, keys)
 
@@ -142,7 +147,11 @@ def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str, before: str
         for log, file in logs
         if completions[log.instant] > since and (before is None or completions[log.instant] < before)
     )
-    return ShardSlice(newest, tuple(file for *_, file in applied))
+    # Every commit says which partitions it touches, be it none.
+    told = {i.requested for i in step.table.completed() if tells_of(i.action)}
+    needed = {instant for instant in told.intersection(completions) if completions[instant] > since}
+    lost = needed.difference(log.instant for log, _ in logs)
+    return ShardSlice(newest, tuple(file for *_, file in applied), tuple(sorted(lost)))
 
 
 _LOGS: FileCache[Records] = FileCache("metadata logs")
@@ -162,6 +171,13 @@ def log_records(store: Store, file: FileStat) -> Records:
 
 def _decoded_log(data: bytes, path: str) -> Records:
     parts: list[Records] = []
+    if not data:
+        raise DamagedFileError(
+            path=path,
+            found="nothing",
+            expected="a log of a metadata table",
+            remedy="Build the metadata table anew: `bucketlake metadata rebuild TABLE`.",
+        )
     for block in decode_blocks(data, path=path):
         match block.type:
             case BlockType.HFILE_DATA:
