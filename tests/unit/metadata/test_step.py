@@ -17,6 +17,7 @@ from bucketlake.metadata.delta import delta_commit
 from bucketlake.metadata.listing import list_by_metadata
 from bucketlake.metadata.places import timeline_properties
 from bucketlake.metadata.step import Step, look_at_step
+from bucketlake.services import compact_metadata
 from bucketlake.state import load_state
 from bucketlake.storage import MemoryStore, Store
 from bucketlake.timeline import Action, InstantName, State, instant_path, shift_instant
@@ -168,6 +169,7 @@ def test_what_was_archived_by_the_table_is_no_ghost(table: Table) -> None:
     for number in range(4):
         table.upsert(orders(range(6), "b", 10 + number))
     archivable = set(writes(table))
+    compact_metadata(table.store)
     table.clean(retain_commits=1)
     table.archive(keep_min=1, keep_max=2)
     assert archivable - set(writes(table))
