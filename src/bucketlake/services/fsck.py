@@ -6,6 +6,7 @@
     bytes     every file can be read, every column of it, and is as its checksums say
     proofs    what footers and commits say of rows and keys is what is in the files
     layout    the table says where its keys live, and its key generator agrees
+    metadata  the metadata table is in step, and lists what is committed and there, with its size
 
 `check_table` reads every file, a file group per task, and changes nothing. What it finds is a list of values; what
 cannot be read is one of them, and the rest is still checked. A table without findings, but for the notes on what dead
@@ -27,6 +28,8 @@ import pyarrow.compute as pc
 from bucketlake.basefile import FileFacts, check_bytes, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
 from bucketlake.commit.heartbeat import is_alive, list_heartbeats
+from bucketlake.commit.metadata_build import committed_files
+from bucketlake.commit.metadata_table import is_listed
 from bucketlake.commit.operation import PLANNED
 from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
@@ -45,6 +48,7 @@ from bucketlake.layout import (
 )
 from bucketlake.layout.names import (
     META_FOLDER,
+    METADATA_TABLE_FOLDER,
     TEMPORARY_FOLDER,
     is_partition_metadata,
     partition_metadata_path,
@@ -53,6 +57,8 @@ from bucketlake.layout.names import (
 )
 from bucketlake.layout.partition_metadata import partition_depth
 from bucketlake.logfile import LogRecords, log_file_facts, read_log_files
+from bucketlake.metadata.listing import list_by_metadata
+from bucketlake.metadata.step import look_at_step
 from bucketlake.read import ReadContext, make_query, plan_read, read_slice
 from bucketlake.schema import (
     COMMIT_TIME_COLUMN,
@@ -66,12 +72,14 @@ from bucketlake.state import TableState, commit_metadata, load_state, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
+    Action,
     ArchivedInstant,
     CommitMetadata,
     Instant,
     WriteStat,
     load_history,
     process_clock,
+    read_cleaner_plan,
 )
 from bucketlake.write.report import PROOF_KEY
 
@@ -101,6 +109,8 @@ class Kind(StrEnum):
     NO_PARTITION = "a partition that is not marked as one"
     LOST_PROPERTY = "a property that was lost or changed"
     WRONG_LAYOUT = "a layout that does not fit the table"
+    OUT_OF_STEP = "a metadata table that is not to be relied on"
+    WRONG_LISTING = "a file that the metadata table does not list as it is"
     UNCOMMITTED = "a visible file of no completed write"
     ORPHAN = "a hidden file of no completed write"
     UNFINISHED = "a write that was cut off"
@@ -189,6 +199,7 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
         findings += _check_files(seen)
         findings += _check_groups(seen, index)
         findings += _check_recorded(state, index)
+        findings += _check_metadata(state)
         groups = _group_checks(seen, index)
     except Exception as error:
         findings.append(_unreadable("", error))
@@ -414,6 +425,55 @@ def _check_visible(seen: _Seen, told: Mapping[str, WriteStat]) -> list[Finding]:
                 )
                 found.append(Finding(Kind.MISSING_FILE, path, text))
     return found
+
+
+def _check_metadata(state: TableState) -> list[Finding]:
+    """Compare what the metadata table lists with what is committed, and there."""
+    if not is_listed(state.properties):
+        return []
+    pending = {instant.requested for instant in state.timeline.pending()}
+    mend = f"Build it anew: `bucketlake metadata rebuild {state.store.uri}`."
+    step = look_at_step(state.store, state.properties, state.timeline)
+    if not step.is_kept:
+        return [Finding(Kind.OUT_OF_STEP, METADATA_TABLE_FOLDER, f"it is {step}. {mend}")]
+    try:
+        told = list_by_metadata(state.store, state.properties, state.timeline, None)
+    except BucketlakeError as error:
+        return [_unreadable("", error)]
+    if told is None:
+        return [Finding(Kind.OUT_OF_STEP, METADATA_TABLE_FOLDER, f"logs of it are gone. {mend}")]
+    # What Hudi has rolled back may stay listed there: readers pass it over.
+    listed = {
+        file.path: file.size_bytes
+        for files in told.values()
+        for file in files
+        if state.view.is_committed(file.instant) or file.instant in pending
+    }
+    there = {
+        path_in_partition(partition, name): size
+        for partition, files in committed_files(state).items()
+        for name, size in files.items()
+    }
+    # A clean deletes first, and tells then.
+    half_cleaned = {
+        path_in_partition(partition, name)
+        for clean in state.timeline.pending(Action.CLEAN)
+        for partition, names in read_cleaner_plan(state.store, clean).files.items()
+        for name in names
+    }
+    return [
+        Finding(
+            Kind.WRONG_LISTING,
+            path,
+            f"it lists {_bytes(listed.get(path))}, and there is {_bytes(there.get(path))}. {mend}",
+        )
+        for path in sorted(listed.keys() | there.keys())
+        if listed.get(path) != there.get(path) and not (path in half_cleaned and path not in there)
+    ]
+
+
+def _bytes(size: int | None) -> str:
+    return "nothing" if size is None else f"{size:,} bytes"
 
 
 def _check_groups(seen: _Seen, index: Index) -> list[Finding]:

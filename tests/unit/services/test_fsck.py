@@ -13,8 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from bucketlake import Table, create_table
+from bucketlake.commit.metadata_build import build_metadata
 from bucketlake.config import update_properties
 from bucketlake.layout import DataFile
+from bucketlake.metadata.change import Change, change_of
+from bucketlake.metadata.delta import delta_commit
 from bucketlake.services.fsck import Kind, check_table
 from bucketlake.state import files_of, load_state
 from bucketlake.storage import LocalStore
@@ -70,6 +73,67 @@ def test_a_sound_table_has_no_findings(tmp_path: Path, table_type: str) -> None:
     assert report.is_sound
     assert (report.rows, report.commits) == (12, 2)
     assert str(report).startswith("sound: 12 rows")
+
+
+def with_metadata(path: Path) -> Table:
+    table = new_table(path)
+    build_metadata(table.store)
+    run_write(ArrowRows(rows(range(4), "newest")), table.store, Operation.UPSERT)
+    return Table.open(path)
+
+
+def log_of_metadata(table: Table) -> Path:
+    newest = load_state(table.store).timeline.writes[-1].requested
+    [path] = Path(table.store.uri.removeprefix("file://"), ".hoodie/metadata/files").glob(
+        f".files-0000-0_{newest}.log*"
+    )
+    return path
+
+
+@pytest.mark.shows("M4")
+def test_a_metadata_table_that_lacks_a_commit_is_found(tmp_path: Path) -> None:
+    table = with_metadata(tmp_path / "t")
+    assert found(table) == set()
+    newest = load_state(table.store).timeline.writes[-1].requested
+    for path in Path(table.store.uri.removeprefix("file://"), ".hoodie/metadata/.hoodie/timeline").glob(
+        f"{newest}*"
+    ):
+        path.unlink()
+    assert found(table) == {Kind.OUT_OF_STEP}
+    assert f"lacks the commit of {newest}" in str(check_table(table.store))
+
+
+@pytest.mark.shows("M4")
+def test_a_log_of_the_metadata_table_that_is_gone_or_cut_off_is_found(tmp_path: Path) -> None:
+    table = with_metadata(tmp_path / "t")
+    log = log_of_metadata(table)
+    content = log.read_bytes()
+    log.write_bytes(content[:-9])
+    assert found(table) == {Kind.UNREADABLE}
+    log.unlink()
+    assert found(table) == {Kind.OUT_OF_STEP}
+
+
+@pytest.mark.shows("M4")
+def test_files_that_the_metadata_table_lists_otherwise_than_they_are_are_found(tmp_path: Path) -> None:
+    table = with_metadata(tmp_path / "t")
+    newest = load_state(table.store).timeline.writes[-1]
+    change = change_of(newest.action, table.store.read(newest.path), path="")
+    names = sorted(change.added["p0"])
+    sizes = {**change.added["p0"], names[0]: change.added["p0"][names[0]] + 1}
+    added = {"p0": {**sizes, names[0].replace(newest.requested, "20240101000000000"): 7}}
+    for content in delta_commit(newest.requested, Change(added=added)).files.values():
+        log_of_metadata(table).write_bytes(content)
+    said = [finding for finding in check_table(table.store).damage if finding.kind is Kind.WRONG_LISTING]
+    texts = sorted(finding.text.partition(". ")[0] for finding in said)
+    size, lacking = change.added["p0"][names[0]], change.added["p1"]
+    assert texts == sorted(
+        [
+            f"it lists {size + 1:,} bytes, and there is {size:,} bytes",
+            "it lists 7 bytes, and there is nothing",
+            *(f"it lists nothing, and there is {other:,} bytes" for other in lacking.values()),
+        ]
+    )
 
 
 def test_a_lost_file_is_found(tmp_path: Path) -> None:
