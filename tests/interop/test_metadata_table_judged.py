@@ -31,7 +31,7 @@ from judges.random_tables import CONSISTENT_OPTIONS, seeds
 from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import orders, orders_table
 
-pytestmark = [pytest.mark.interop, pytest.mark.shows("M1", "M3", "M5")]
+pytestmark = [pytest.mark.interop, pytest.mark.shows("M1", "M3", "M5"), pytest.mark.timeout(3_600)]
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 ROUNDS = 20

@@ -12,15 +12,18 @@ from bucketlake.storage import Store
 from bucketlake.timeline import Action, read_cleaner_plan
 
 
-def check_metadata(store: Store) -> bool:
-    """Hold the metadata table against the folders; False if the table has none."""
+def check_metadata(store: Store, *, is_hudis: bool = False) -> bool:
+    """Hold the metadata table against the folders; False if the table has none.
+
+    One that Hudi keeps may list what was rolled back, if it was there when the metadata table was made.
+    """
     state = load_state(store)
     if not is_listed(state.properties):
         return False
     step = look_at_step(store, state.properties)
     assert step.is_kept, f"the metadata table is {step}"
     told, found = told_by_metadata(state), {p: files for p, files in committed_files(state).items() if files}
-    half_gone = _named_by_pending_cleans(state)
+    half_gone = _named_by_pending_cleans(state) | (_of_no_instant(state) if is_hudis else frozenset())
     for partition in told.keys() | found.keys():
         listed = told.get(partition, {})
         there = found.get(partition, {})
@@ -49,4 +52,14 @@ def _named_by_pending_cleans(state: TableState) -> frozenset[tuple[str, str]]:
         for instant in state.timeline.pending(Action.CLEAN)
         for partition, names in read_cleaner_plan(state.store, instant).files.items()
         for name in names
+    )
+
+
+def _of_no_instant(state: TableState) -> frozenset[tuple[str, str]]:
+    listed = list_by_metadata(state.store, state.properties, state.timeline, None) or {}
+    return frozenset(
+        split_path(file.path)
+        for files in listed.values()
+        for file in files
+        if not state.view.is_committed(file.instant)
     )

@@ -26,7 +26,7 @@ ALL = sorted(
 @pytest.mark.parametrize("name", ALL)
 def test_hudis_metadata_table_lists_what_is_in_the_folders(golden_table: Golden, name: str) -> None:
     store = Table.open(golden_table(name)).store
-    assert check_metadata(store) == (name in WITH_METADATA)
+    assert check_metadata(store, is_hudis=True) == (name in WITH_METADATA)
 
 
 @pytest.mark.shows("M3")
