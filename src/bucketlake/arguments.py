@@ -168,11 +168,10 @@ def checked_maintenance(value: Maintenance) -> Maintenance:
 
 
 def parsed_table_type(name: TableType | str) -> TableType:
-    try:
-        return TableType(name)
-    except ValueError:
-        known = " or ".join(TableType)
-        raise ConfigError(f"table_type is {name!r}; expected {known}.") from None
+    found = TableType.of_word(name) if isinstance(name, str) else None
+    if found is None:
+        raise ConfigError(f"table_type is {name!r}; expected cow, mor, {' or '.join(TableType)}.")
+    return found
 
 
 def parsed_log_format(name: LogFormat | str) -> LogFormat:

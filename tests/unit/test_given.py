@@ -22,6 +22,7 @@ from bucketlake import (
     parquet_files,
     sql,
 )
+from bucketlake.cli import main
 from bucketlake.index import SimpleBuckets
 from bucketlake.storage import MemoryStore
 from bucketlake.write import TableSpec, create
@@ -295,6 +296,8 @@ def make(**arguments: Any) -> Table:
         (lambda t: make(buckets="4"), "buckets is '4', a str; expected a whole number"),
         (lambda t: make(buckets=4.0), "buckets is 4.0"),
         (lambda t: make(buckets=True), "buckets is True"),
+        (lambda t: make(table_type="more"), "table_type is 'more'; expected cow, mor, COPY_ON_WRITE or"),
+        (lambda t: make(table_type=None), "table_type is None"),
         (lambda t: make(hive_style="false"), "hive_style is 'false', a str; expected True or False"),
         (lambda t: Table.open(None), "the table's path is None"),
         (lambda t: Table.open("memory://given", buckets="4"), "not a Hudi table|buckets is '4'"),
@@ -338,6 +341,18 @@ def test_a_mistake_is_an_error_that_says_what_was_found_and_what_was_expected(
     with pytest.raises(ConfigError, match=words):
         call(table)
     assert table.timeline() == ()
+
+
+@pytest.mark.shows("H4")
+@pytest.mark.parametrize("word", ["mor", "MOR", "MERGE_ON_READ", "merge_on_read"])
+def test_a_table_type_has_the_same_words_in_python_and_in_commands(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["create", str(tmp_path / "c"), "--schema", DDL, "--key", "id", "--table-type", word])
+    assert not stop.value.code
+    made = [create_table(tmp_path / "t", DDL, key="id", table_type=word), Table.open(tmp_path / "c")]
+    assert [table.describe().table_type for table in made] == ["MERGE_ON_READ"] * 2
 
 
 @pytest.mark.parametrize(

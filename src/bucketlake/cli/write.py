@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
@@ -31,20 +30,12 @@ from bucketlake.cli.files import FileFormat, column_names, read_columns, read_ro
 from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.cli.values import parse_key
 from bucketlake.commit.metadata_table import OnUnmaintained
-from bucketlake.config import MaintenanceMode, TableType
+from bucketlake.config import MaintenanceMode
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
 from bucketlake.table import Table, create_table
 from bucketlake.write import CommitSummary, evolution, key_columns, tops_of
-
-
-class TypeWord(StrEnum):
-    COW = "cow"
-    MOR = "mor"
-
-
-_TYPES = {TypeWord.COW: TableType.COPY_ON_WRITE, TypeWord.MOR: TableType.MERGE_ON_READ}
 
 Format = Annotated[
     FileFormat | None, typer.Option("--format", help="Format of the files, if their names do not say.")
@@ -77,8 +68,9 @@ def create(
     index: Index = None,
     buckets: Buckets = None,
     table_type: Annotated[
-        TypeWord, typer.Option("--table-type", "--type", help="Copy-on-write or merge-on-read.")
-    ] = TypeWord.COW,
+        str,
+        typer.Option("--table-type", "--type", metavar="cow|mor", help="Copy-on-write or merge-on-read."),
+    ] = "cow",
     name: Annotated[
         str | None, typer.Option(help="The table's name, if not the last part of its path.")
     ] = None,
@@ -118,7 +110,7 @@ def create(
         partition=partition or (),
         ordering=ordering or (),
         index=index_value(index, buckets),
-        table_type=_TYPES[table_type],
+        table_type=table_type,
         name=name,
         hive_style=hive_style,
         url_encode=url_encode,

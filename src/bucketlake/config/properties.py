@@ -40,6 +40,16 @@ class TableType(StrEnum):
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
 
+    @classmethod
+    def of_word(cls, word: str) -> TableType | None:
+        """Read what people write, in any case: `cow`, `mor`, or the name; None if it is neither.
+
+        >>> TableType.of_word("mor") is TableType.of_word("Merge_On_Read") is TableType.MERGE_ON_READ
+        True
+        """
+        names = {"COW": cls.COPY_ON_WRITE, "MOR": cls.MERGE_ON_READ, **{str(kind): kind for kind in cls}}
+        return names.get(word.upper())
+
 
 class MergeMode(StrEnum):
     """Which of two versions of a record wins. Hudi's third mode, CUSTOM, runs a Java class and is refused."""

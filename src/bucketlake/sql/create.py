@@ -328,11 +328,6 @@ _RULES = "hoodie.bucket.index.partition.expressions"
 _RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
 _INDEX_WORDS = (_ENGINE, _COUNT, _FIELDS, _RULES, _RULE_TYPE, "virtualLogs")
 _MEANING = {spelling.lower(): name for name, others in _SPELLINGS.items() for spelling in (name, *others)}
-_TYPES = {
-    "COW": TableType.COPY_ON_WRITE,
-    "MOR": TableType.MERGE_ON_READ,
-    **{str(kind): kind for kind in TableType},
-}
 _ENGINES = frozenset({*BucketEngine, "SIMPLE_HASHING"})
 
 
@@ -385,7 +380,7 @@ class _Settings:
         return value == "true"
 
     def table_type(self) -> TableType:
-        found = _TYPES.get((self.text("type") or "cow").upper())
+        found = TableType.of_word(self.text("type") or "cow")
         if found is None:
             raise self._bad("type", "'cow', 'mor', 'COPY_ON_WRITE' or 'MERGE_ON_READ'")
         return found
