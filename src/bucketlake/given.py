@@ -159,14 +159,21 @@ def is_rows(value: object) -> bool:
     return is_frame(value) or is_files(value) or _is_columns(value)
 
 
-def keys_of(value: object) -> list[Any]:
-    """Take one key, or several in whatever holds them."""
+def keys_of(value: Any) -> list[Any]:
+    """Take one key, or several in whatever holds them: a frame holds one in each row."""
+    if is_frame(value) or is_files(value):
+        raise ConfigError(
+            f"the keys are {shown(value)}; expected values in this process. Collect the frame, or join it with "
+            f"table.read(spark)."
+        )
+    if _is_columns(value):
+        value = pa.table(value.reset_index(drop=True) if hasattr(value, "iloc") else value)
     if hasattr(value, "to_pylist"):
         value = value.to_pylist()
     elif hasattr(value, "tolist"):
         value = value.tolist()  # of numpy, or a column of pandas
     is_one = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
-    return [value] if is_one else list(value)  # type: ignore[call-overload]  # is_one says so
+    return [value] if is_one else list(value)
 
 
 def rows_of(value: Any, schema_of_table: Callable[[], pa.Schema]) -> DataFrame | Files | pa.Table:

@@ -234,6 +234,9 @@ def test_no_rows_are_no_write(table: Table) -> None:
         range(1, 2),
         {"id": np.int64(1)},
         [{"id": Decimal(1)}],
+        pd.DataFrame({"id": [1]}, index=["some index"]),
+        pa.table({"id": [1]}),
+        ArrowStream(pa.table({"id": [1]})),
     ],
     ids=lambda key: type(key).__name__,
 )
@@ -307,6 +310,10 @@ def make(**arguments: Any) -> Table:
         (lambda t: t.to_arrow(filters="id = 1"), "filters is 'id = 1'; expected a list such as"),
         (lambda t: t.to_arrow(filters={"id": 1}), "filters is"),
         (lambda t: t.get(1, partition=5), "partition is 5"),
+        (
+            lambda t: t.get({"id": 1, "name": "a"}),
+            r"key of this table is \(id\) and got \(id, name\).*partition=",
+        ),
         (lambda t: t.upsert([ROW], logformat="avro"), "no option 'logformat' here"),
         (
             lambda t: t.upsert([ROW], maintenance=True),

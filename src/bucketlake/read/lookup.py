@@ -43,7 +43,8 @@ def _key_values(key: Key, fields: tuple[str, ...], schema: pa.Schema) -> dict[st
         key = {fields[0]: key}
     if set(key) != set(fields):
         raise FilterError(
-            f"the key of this table is ({', '.join(fields)}) and got ({', '.join(map(str, key))})."
+            f"the key of this table is ({', '.join(fields)}) and got ({', '.join(map(str, key))}). Give these columns "
+            f"alone; a partition is named beside them, by its path: partition=."
         )
     return {field: _scalar(key[field], field, schema) for field in fields}
 
