@@ -129,6 +129,14 @@ class RulesArguments(TypedDict, total=False):
     """A task holds rows up to so many bytes, or those of one new bucket."""
 
 
+def check_query(query: QueryArguments) -> None:
+    """Refuse what cannot be asked of a read. `make_query` checks the rest, against the table."""
+    given.known(query, QueryArguments)
+    for name in ("meta_columns", "read_optimized"):
+        if name in query:
+            given.flag(query[name], name)
+
+
 def parsed_on_unmaintained(value: str) -> OnUnmaintained:
     words = [str(word) for word in OnUnmaintained]
     if value not in words:
@@ -142,7 +150,7 @@ def compaction_trigger(when: CompactionArguments) -> CompactionTrigger:
 
 
 def clustering_trigger(which: ClusteringArguments) -> ClusteringTrigger:
-    given.known(which, ClusteringArguments)
+    given.numbers(which, ClusteringArguments, others=("partitions",))
     partitions = which.get("partitions")
     return ClusteringTrigger(
         min_bytes=which.get("min_bytes"),
@@ -183,7 +191,7 @@ def parsed_log_format(name: LogFormat | str) -> LogFormat:
 
 
 def resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:
-    given.known(arguments, ResizeArguments)
+    given.numbers(arguments, ResizeArguments, others=("partitions", "policy"))
     asked: dict[str, Any] = dict(arguments)
     partitions, policy = asked.get("partitions"), asked.get("policy", "middle")
     if isinstance(policy, str):

@@ -84,6 +84,11 @@ def flag(value: bool, what: str) -> bool:
     return bool(value)
 
 
+def flag_if_given(value: bool | None, what: str) -> bool | None:
+    """Take a yes, a no, or None for nobody has said."""
+    return None if value is None else flag(value, what)
+
+
 def known(options: Mapping[str, Any], names_of: type) -> None:
     """Refuse options that a call does not have; `names_of` is the dict type that lists those it has."""
     expected = list(names_of.__annotations__)
@@ -116,10 +121,12 @@ def _refuse_gone(name: str) -> None:
         raise ConfigError(f"there is no argument {name!r} any more. Write instead: {_GONE[name]}.")
 
 
-def numbers(options: Mapping[str, Any], names_of: type) -> None:
-    """Refuse options that a call does not have, or that are no numbers."""
+def numbers(options: Mapping[str, Any], names_of: type, *, others: Sequence[str] = ()) -> None:
+    """Refuse options that a call does not have, or that are no numbers; but of `others` nothing is asked."""
     known(options, names_of)
     for name, value in options.items():
+        if name in others:
+            continue
         if isinstance(value, bool) or not isinstance(value, int | float | np.number | None):
             raise ConfigError(f"{name} is {shown(value)}; expected a number.")
 

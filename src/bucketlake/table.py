@@ -24,6 +24,7 @@ from bucketlake.arguments import (
     QueryArguments,
     RetentionArguments,
     WriteArguments,
+    check_query,
     checked_maintenance,
     clustering_trigger,
     compaction_trigger,
@@ -303,8 +304,8 @@ class Table:
         as Hudi's statistics of columns: a write refuses such a table (`refuse`), or delists them (`delist`).
         """
         changes = options_of(
-            merge_schema=merge_schema,
-            allow_missing_columns=allow_missing_columns,
+            merge_schema=given.flag_if_given(merge_schema, "merge_schema"),
+            allow_missing_columns=given.flag_if_given(allow_missing_columns, "allow_missing_columns"),
             maintenance=None
             if maintenance is None
             else parse_maintenance_mode(given.text(maintenance, "maintenance")),
@@ -582,12 +583,12 @@ class Table:
 
     def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
         """Check a request against the table, reading nothing but its metadata."""
-        given.known(query, QueryArguments)
+        check_query(query)
         return look_at(self.store, lambda state: make_query(state, in_zone=in_zone, **query))
 
     def plan(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> ReadPlan:
         """Decide what a read would read. `in_zone` gives texts without an offset their zone: this process's."""
-        given.known(query, QueryArguments)
+        check_query(query)
         # Claims are read before the timeline: see `read.settled`.
         claims = list_claims(self.store) if query.get("begin") is not None else None
 

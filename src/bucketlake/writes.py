@@ -35,10 +35,11 @@ def write_rows(
     given.known(options, WriteArguments)
     checked = WriteOptions(
         log_format=parsed_log_format(options.get("log_format", LogFormat.PARQUET)),
-        merge_schema=options.get("merge_schema"),
+        merge_schema=given.flag_if_given(options.get("merge_schema"), "merge_schema"),
         index=told,
     )
-    maintenance, progress = services.asked_maintenance(options.get("maintenance")), options.get("progress")
+    maintenance = services.asked_maintenance(options.get("maintenance"))
+    progress = given.flag_if_given(options.get("progress"), "progress")
     taken = given.rows_of(rows, lambda: look_at(store, table_schema))
     if isinstance(taken, pa.Table):
         return services.look_after(store, run_write(ArrowRows(taken), store, operation, checked), maintenance)
