@@ -31,7 +31,9 @@ def read(
     columns: Columns = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILTER", help='Such as "amount >= 10"; may be repeated, meaning and.'),
+        typer.Option(
+            metavar="FILTER", help='Such as "amount >= 10" or "city = \'Ulm\'"; may be repeated, meaning and.'
+        ),
     ] = None,
     limit: Limit = 20,
     every: Unlimited = False,

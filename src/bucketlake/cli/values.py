@@ -21,25 +21,65 @@ _FILTER = re.compile(
     r"\s*(?P<value>.*?)\s*",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"\s*(?:'(?P<quoted>(?:[^']|'')*)'|(?P<plain>[^',][^,]*?|))\s*(?P<comma>,|$)")
+_SECOND_CONDITION = re.compile(
+    r"\s(and|or)\s+\S+\s*(=|!=|<|>|not in\b|in\b|is\b|starts with\b)", re.IGNORECASE
+)
 _FINER_THAN_MICROSECONDS = re.compile(r"[.,][0-9]{7}")
 
 
 def parse_filter(text: str, schema: pa.Schema) -> RawFilter:
-    """Read a filter such as `amount >= 10`, `id in 1,2,3` or `note is null`.
+    """Read a filter such as `amount >= 10`, `id in 1,2,3` or `note is null`; a text may stand in quotes, as in SQL.
 
     >>> parse_filter("id in 1,2", pa.schema([("id", pa.int64())]))
     ('id', 'in', [1, 2])
+    >>> parse_filter("city in ('Ulm', 'L''Aquila')", pa.schema([("city", pa.string())]))
+    ('city', 'in', ['Ulm', "L'Aquila"])
     """
     match = _FILTER.fullmatch(text)
     if match is None:
-        raise FilterError(f'cannot read the filter {text!r}; write it like "amount >= 10" or "id in 1,2,3".')
+        raise _unreadable(text)
     column, op, words = match["column"], match["op"].lower(), match["value"]
     if column not in schema.names or op.endswith("null"):
         return (column, op)  # the reader names the columns there are
     kind = schema.field(column).type
     if op.endswith("in"):
-        return (column, op, [parse_value(word.strip(), kind, column) for word in words.split(",")])
+        is_enclosed = words.startswith("(")
+        if is_enclosed and not words.endswith(")"):
+            raise _unreadable(text)
+        listed = _words(words[1:-1] if is_enclosed else words, text)
+        return (column, op, [parse_value(word, kind, column) for word in listed])
+    if words.startswith("'"):
+        listed = _words(words, text)
+        if len(listed) > 1:
+            raise _unreadable(text)
+        (words,) = listed
+    elif _SECOND_CONDITION.search(words):
+        raise _unreadable(text)
     return (column, op, parse_value(words, kind, column))
+
+
+def _words(text: str, of: str) -> list[str]:
+    """Split a list at its commas; those in quotes are part of a word."""
+    found: list[str] = []
+    at = 0
+    while True:
+        match = _WORD.match(text, at)
+        if match is None:
+            raise _unreadable(of)
+        quoted = match["quoted"]
+        found.append(match["plain"] if quoted is None else quoted.replace("''", "'"))
+        if not match["comma"]:
+            return found
+        at = match.end()
+
+
+def _unreadable(text: str) -> FilterError:
+    return FilterError(
+        f'cannot read the filter {text!r}: it is one condition, such as "amount >= 10", "city = \'Ulm\'" or "id in '
+        f"1,2,3\". Repeat --where for more of them, which means and; a text with quotes, 'and' or 'or' in it stands in "
+        f"single quotes, those inside doubled."
+    )
 
 
 def parse_key(text: str, schema: pa.Schema, fields: tuple[str, ...]) -> object:

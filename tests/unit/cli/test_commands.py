@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+
+from bucketlake import create_table
 
 Golden = Callable[[str], Path]
 MOR = "mor_simple_bucket_avro"
@@ -85,6 +88,31 @@ def test_a_filter_is_read_by_the_columns_type(run: Any, golden_table: Golden, wh
     assert len(answer(run("read", golden_table("mor_all_types"), "--json", "--where", where))) == 1
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("name = it's", {"it's"}),
+        ("name = 'it''s'", {"it's"}),
+        ("name = 'x = y and z = 1'", {"x = y and z = 1"}),
+        ("name = salt and pepper", {"salt and pepper"}),
+        ("name in ('a,b', plain)", {"a,b", "plain"}),
+        ("name in plain, 'it''s'", {"plain", "it's"}),
+        ("name = ''", {""}),
+        ("name =", {""}),
+        ("name starts with 'a'", {"a,b"}),
+        ("id = '3'", {"plain"}),
+    ],
+)
+def test_a_text_in_a_filter_may_stand_in_quotes_as_in_sql(
+    run: Any, tmp_path: Path, where: str, expected: set[str]
+) -> None:
+    names = ["it's", "a,b", "x = y and z = 1", "plain", "", "salt and pepper"]
+    rows = pa.table({"id": range(len(names)), "name": names})
+    create_table(tmp_path / "t", rows, key="id").upsert(rows)
+    found = answer(run("read", tmp_path / "t", "--json", "--where", where))
+    assert {row["name"] for row in found} == expected
+
+
 def test_get_fetches_rows_by_key(run: Any, golden_table: Golden) -> None:
     rows = answer(run("get", golden_table(MOR), 1, 4, 99, "--json", "--buckets", 4, "--columns", "id,name"))
     assert sorted(row["name"] for row in rows) == ["n1-u", "n4-u"]
@@ -105,6 +133,10 @@ def test_get_of_a_key_that_is_not_there_exits_with_1(run: Any, golden_table: Gol
         (["read", "{table}", "--where", "nope = 1"], 2, "nope"),
         (["read", "{table}", "--where", "id = one"], 2, "'one' is none"),
         (["read", "{table}", "--where", "id"], 2, "cannot read the filter"),
+        (["read", "{table}", "--where", "name = 'a' or name = 'b'"], 2, "one condition"),
+        (["read", "{table}", "--where", "name = a and id > 1"], 2, "Repeat --where"),
+        (["read", "{table}", "--where", "name = 'a', 'b'"], 2, "cannot read the filter"),
+        (["read", "{table}", "--where", "name in ('a', 'b"], 2, "cannot read the filter"),
         (["read", "{table}", "--columns", "nope"], 2, "no column 'nope'"),
         (["read", "{table}", "--as-of", "yesterday"], 2, "yesterday"),
         (["get", "{table}", "one"], 2, "'one' is none"),
