@@ -146,7 +146,7 @@ def _read(file: str, schema: pa.Schema, given: FileFormat | None, *, is_whole: b
         columns, convert = (
             (_csv_columns(file), _of_texts)
             if format_ is FileFormat.CSV
-            else (_json_columns(file), _of_values)
+            else (_json_columns(file, of_nothing=schema.names), _of_values)
         )
     strangers = [name for name in columns if name not in schema.names and name not in META_COLUMNS]
     if strangers and is_whole:
@@ -214,8 +214,11 @@ def _csv_columns(file: str) -> Mapping[str, pa.ChunkedArray]:
     return {name: rows.column(name) for name in names}
 
 
-def _json_columns(file: str) -> Mapping[str, list[Any]]:
-    """Read objects, one per line or in arrays; a field that an object lacks is null."""
+def _json_columns(file: str, *, of_nothing: Iterable[str] = ()) -> Mapping[str, list[Any]]:
+    """Read objects, one per line or in arrays; a field that an object lacks is null.
+
+    A file without objects names no columns; it has those of `of_nothing`.
+    """
     rows: list[dict[str, Any]] = []
     with Path(file).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -230,7 +233,7 @@ def _json_columns(file: str) -> Mapping[str, list[Any]]:
             if not all(isinstance(row, dict) for row in objects):
                 raise ValueError(f"line {number} is neither a JSON object nor an array of objects")
             rows += objects
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys((name for row in rows for name in row) if rows else of_nothing)
     return {name: [row.get(name) for row in rows] for name in names}
 
 

@@ -155,6 +155,12 @@ def test_what_read_prints_can_be_written_back(run: Run, orders: Path, tmp_path: 
     assert answer(run("read", orders, "--json")) == [STORED]
 
 
+def test_a_file_without_rows_is_no_write(run: Run, orders: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("\n")
+    summary = answer(run("upsert", orders, tmp_path / "rows.jsonl", "--json"))
+    assert (summary["rows"], summary["instant"]) == (0, None)
+
+
 def test_csv_is_stored_by_the_tables_types(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "t"
     typed = "day DATE, amount DECIMAL(10,2), at TIMESTAMP, local TIMESTAMP_NTZ, ok BOOLEAN, raw BINARY, n INT"
