@@ -278,6 +278,8 @@ def test_a_partition_value_that_is_no_folder_is_refused(
     with unchanged(table.store), pytest.raises(ConfigError, match=words) as refused:
         getattr(table, operation)(rows({}, {"dt": value}))
     assert "'dt'" in str(refused.value)
+    is_mended_by_escapes = words not in ("begins with a dot", "more than")
+    assert ("url_encode=True" in str(refused.value)) is is_mended_by_escapes
 
 
 PARTITION_VALUES = [

@@ -255,9 +255,17 @@ class KeyGenerator:
             fault = "holds a slash"
         if fault is not None:
             names = ", ".join(repr(field.name) for field in self.partition_fields)
+            is_escapable = not self.url_encode and not any(
+                part.startswith(".") or len(part.encode()) > _FOLDER_BYTES_MAX for part in parts
+            )
+            remedy = (
+                ", or make the table with url_encode=True, which escapes slashes, colons, backslashes and control "
+                "characters"
+                if is_escapable
+                else ""
+            )
             raise ConfigError(
-                f"the values of {names} make the partition path {path!r}, which {fault}. Clean the values, or make the "
-                f"table with url_encode=True, which escapes slashes, colons, backslashes and control characters."
+                f"the values of {names} make the partition path {path!r}, which {fault}. Clean the values{remedy}."
             )
 
     def partition_values(self, path: str) -> Mapping[str, str | None] | None:
