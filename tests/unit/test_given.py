@@ -292,6 +292,12 @@ def make(**arguments: Any) -> Table:
         (lambda t: create_table("memory://given", None, key="id"), "the table's schema is None"),
         (lambda t: create_table("memory://given", {"id": "bigint"}, key="id"), "schema is .*a dict"),
         (lambda t: create_table("memory://given", "id bigit", key="id"), "found 'bigit'"),
+        (
+            lambda t: create_table("memory://given", DDL + ", _hoodie_is_deleted INT", key="id"),
+            "'_hoodie_is_deleted' is a int32; expected boolean",
+        ),
+        (lambda t: create_table(__file__, DDL, key="id"), "is a file, or lies below one; expected a folder"),
+        (lambda t: create_table(f"{__file__}/t", DDL, key="id"), "is a file, or lies below one"),
         (lambda t: make(key=None), "key is None; expected a name"),
         (lambda t: make(key=[]), "key"),
         (lambda t: make(key=["id", 5]), "key is"),

@@ -39,6 +39,7 @@ from bucketlake.index import BUCKETS_DEFAULT, BUCKETS_MAX, IndexValue, NewTable,
 from bucketlake.index.fingerprint import fingerprint, key_encoding
 from bucketlake.keygen import is_certain
 from bucketlake.layout.names import TIMELINE_KEEPER
+from bucketlake.merge.rules import IS_DELETED_COLUMN
 from bucketlake.schema import RESERVED, arrow_to_avro, check_names, storable
 from bucketlake.state import load_state
 from bucketlake.storage import Store
@@ -106,9 +107,15 @@ def create(store: Store, spec: TableSpec) -> TableProperties:
     try:
         load_properties(store)
     except NotATableError:
-        # Under the lock: of two who make it at once, none may leave its rules to the other's table.
-        with table_lock(store):
-            return _write_table(store, spec, properties)
+        try:
+            # Under the lock: of two who make it at once, none may leave its rules to the other's table.
+            with table_lock(store):
+                return _write_table(store, spec, properties)
+        except NotADirectoryError as error:
+            raise ConfigError(
+                f"{store.uri!r} is a file, or lies below one; expected a folder, which need not be there. Nothing was "
+                f"written."
+            ) from error
     except BucketlakeError:
         pass  # broken, or of a kind we do not read; but a table
     raise TableExistsError(path=store.uri)
@@ -282,6 +289,11 @@ def _check_columns(schema: pa.Schema) -> None:
         )
     storable(schema)
     check_names(schema)
+    if IS_DELETED_COLUMN in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED_COLUMN).type):
+        raise ConfigError(
+            f"column {IS_DELETED_COLUMN!r} is a {schema.field(IS_DELETED_COLUMN).type}; expected boolean: a row in "
+            f"which it is true deletes. Rename or cast the column."
+        )
 
 
 def _check_names(role: str, names: Sequence[str]) -> None:
