@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import bucketlake
 from bucketlake import ConfigError, Table
 from bucketlake.cli import main
-from bucketlake.errors import LayoutMismatchError, SchemaError
+from bucketlake.errors import LayoutMismatchError, SchemaError, UnsupportedError
 from bucketlake.write import CommitSummary
 from servers.s3 import S3Server
 
@@ -364,3 +364,28 @@ def test_the_command_prints_what_a_statement_returns(
     code, _, err = command("SELEKT 1")
     assert code == 2 and "Spark says" in err
     assert command("DROP TABLE t")[:2] == (0, "done\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE orders SET n = 2 WHERE id = 'a'",
+        "MERGE INTO orders USING orders s ON orders.id = s.id WHEN MATCHED THEN DELETE",
+        "ALTER TABLE orders ADD COLUMNS (z INT)",
+        "DESCRIBE Orders",
+        "SHOW PARTITIONS orders",
+    ],
+)
+def test_a_statement_that_our_tables_have_not_names_those_they_have(
+    run: Run, orders: Table, text: str
+) -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"(?i)on the table 'orders' is \w+, which Spark has.*CALL describe"
+    ):
+        run(text)
+
+
+@pytest.mark.parametrize("text", ["CALL compakt(table => 'orders')", "call buckets.nope(table => 'orders')"])
+def test_a_procedure_that_is_not_there_is_told_which_are(run: Run, orders: Table, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"no such procedure.*compact.*buckets\.resize"):
+        run(text)

@@ -160,8 +160,7 @@ def _layout(found: Layout) -> pa.Table:
 
 def _report(found: Report) -> pa.Table:
     """The verdict first, then every finding."""
-    verdict = "sound" if found.is_sound else f"{len(found.damage)} findings"
-    rows = [("verdict", "", f"{verdict}: {str(found).splitlines()[0]}")]
+    rows = [("verdict", "", str(found).splitlines()[0])]
     rows += [(one.kind.name.lower(), one.place, one.text) for one in found.damage]
     rows += [(f"note: {one.kind.name.lower()}", one.place, one.text) for one in found.notes]
     return _table({"kind": _TEXT, "place": _TEXT, "text": _TEXT}, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from inspect import signature
 from os import PathLike, fspath
 from typing import Any, assert_never, cast
@@ -18,7 +18,7 @@ from bucketlake import given
 from bucketlake import spark as on_spark
 from bucketlake.arguments import MaintenanceArguments, RulesArguments, maintenance_for
 from bucketlake.config import MaintenanceMode
-from bucketlake.errors import ConfigError, NotATableError
+from bucketlake.errors import ConfigError, NotATableError, UnsupportedError
 from bucketlake.index.hints import refuse_hints
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import META_COLUMNS
@@ -36,7 +36,7 @@ from bucketlake.sql.parse import (
     TableName,
     parse,
 )
-from bucketlake.sql.procedures import ProcedureCall
+from bucketlake.sql.procedures import PROCEDURES, ProcedureCall
 from bucketlake.sql.sources import Sources, check_delete, columns_for, filters_for, find_sources
 from bucketlake.state import files_of, load_state
 from bucketlake.table import Table, create_table
@@ -94,9 +94,32 @@ def run(
         case PassThrough():
             if statement.table is not None and not spark.catalog.tableExists(statement.table):
                 raise catalog.unknown(statement.table.replace("`", ""))
-            return spark.sql(statement.text)
+            return _handed_on(spark, statement.text, tables)
         case _:
             assert_never(statement)
+
+
+def _handed_on(spark: SparkSession, text: str, tables: Collection[str]) -> DataFrame:
+    """Let Spark run a statement. It knows neither our names nor our procedures, and would say so in other words."""
+    try:
+        return spark.sql(text)
+    except AnalysisException as error:
+        condition = error.getCondition() or ""
+        name = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
+        if condition == "TABLE_OR_VIEW_NOT_FOUND" and name.lower() in tables:
+            raise UnsupportedError(
+                subject=f"a statement on the table {name!r}",
+                found=f"{text.split(maxsplit=1)[0].upper()}, which Spark has and our tables have not",
+                supported="CREATE TABLE, INSERT, DELETE, SELECT, DROP TABLE and CALL",
+                remedy=f"Rows are changed with INSERT INTO {name} SELECT ..., columns are added with INSERT WITH "
+                f"SCHEMA EVOLUTION, and CALL describe(table => '{name}') describes it.",
+            ) from error
+        if condition.startswith("MISSING_CATALOG_ABILITY") and text.split(maxsplit=1)[0].upper() == "CALL":
+            raise ConfigError(
+                f"there is no such procedure, neither here nor in Spark: {text.strip()!r}; expected one of "
+                f"{', '.join(PROCEDURES)}."
+            ) from error
+        raise
 
 
 def _open(catalog: Catalog, table: TableName) -> Table:
