@@ -611,7 +611,10 @@ class Table:
         """
         claims = list_claims(self.store)
         timeline = load_timeline(self.store, self.properties)
-        return changes_until(timeline, unpublished_commit(claims, timeline))
+        until = changes_until(timeline, unpublished_commit(claims, timeline))
+        if until is None:
+            load_properties(self.store)  # a table that is gone is an error, not one without changes
+        return until
 
     def describe(self) -> inspection.Description:
         """Say what the table is."""

@@ -239,3 +239,18 @@ def test_options_that_cannot_be_the_tables_are_refused(
 ) -> None:
     with pytest.raises(ConfigError):
         Table.open(golden_table(COW), **arguments).describe()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [Table.changes_until, Table.describe, Table.timeline, Table.to_arrow, lambda table: table.upsert([])],
+)
+def test_a_table_that_is_gone_is_an_error_and_not_an_empty_one(
+    copy: Callable[[str], Path], ask: Callable[[Table], object]
+) -> None:
+    folder = copy(COW)
+    table = Table.open(folder)
+    shutil.rmtree(folder)
+    with pytest.raises(NotATableError):
+        ask(table)
+    assert not folder.exists()
