@@ -218,8 +218,8 @@ def schema_of(value: Any) -> Any:
     if isinstance(columns, pa.Schema) or hasattr(columns, "jsonValue"):
         return columns
     raise ConfigError(
-        f"the table's schema is {shown(value)}; expected an Arrow or Spark schema, rows that have it, or text such as "
-        f"'id STRING, amount DECIMAL(10,2)'."
+        f"the table's schema is {shown(value)}; expected an Arrow or Spark schema, an Arrow table or a frame, which "
+        f"have one, or text such as 'id STRING, amount DECIMAL(10,2)'."
     )
 
 

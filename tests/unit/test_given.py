@@ -291,6 +291,10 @@ def make(**arguments: Any) -> Table:
         (lambda t: create_table(None, DDL, key="id"), "the table's path is None"),
         (lambda t: create_table("memory://given", None, key="id"), "the table's schema is None"),
         (lambda t: create_table("memory://given", {"id": "bigint"}, key="id"), "schema is .*a dict"),
+        (
+            lambda t: create_table("memory://given", [{"id": 1}], key="id"),
+            "schema is .*a list; expected .*an Arrow table or a frame, which have one",
+        ),
         (lambda t: create_table("memory://given", "id bigit", key="id"), "found 'bigit'"),
         (
             lambda t: create_table("memory://given", DDL + ", _hoodie_is_deleted INT", key="id"),

@@ -198,7 +198,7 @@ def _unsupported(column: str, found: str, remedy: str) -> UnsupportedError:
     return UnsupportedError(
         subject=f"column {column!r}",
         found=found,
-        supported="boolean, integers, float, double, decimals of up to 38 digits, text, binary, date, timestamps "
-        "down to microseconds, and arrays, maps and structs of these",
+        supported="boolean, signed integers, float, double, decimals of up to 38 digits, text, binary, date, "
+        "timestamps down to microseconds, and arrays, maps and structs of these",
         remedy=remedy,
     )
