@@ -531,7 +531,7 @@ class PlannedDelisting(Plan[Delisted]):
 
 def plan_delisting(store: Store) -> PlannedDelisting:
     """Say what of the metadata table bucketlake does not keep in step."""
-    return PlannedDelisting(table=store.uri, partitions=unmaintained(load_properties(store)))
+    return PlannedDelisting(table=store.uri, partitions=unmaintained(store, load_properties(store)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

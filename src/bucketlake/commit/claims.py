@@ -62,6 +62,10 @@ class Claim:
     """When the same is completed in the metadata table, which is first; None if there is none to keep."""
     is_of_metadata: bool = False
     """Of a plan: it is one of the metadata table, and goes on that timeline."""
+    metadata_partitions: tuple[str, ...] = ()
+    """Which of its partitions are told."""
+    metadata_columns: tuple[str, ...] = ()
+    """The columns that it has statistics of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,9 @@ def _read_claim(store: Store, number: int) -> Claim | None:
             plan=body.get("plan"),
             metadata_completed=body.get("metadata_completed"),
             is_of_metadata=bool(body.get("is_of_metadata", False)),
+            # Claims of old do not say them, and knew of `files` only.
+            metadata_partitions=tuple(body.get("metadata_partitions", ())),
+            metadata_columns=tuple(body.get("metadata_columns", ())),
             # Claims of old do not say it, and the only plans they took back whole were resizes'.
             keeps_plan=bool(
                 body.get("keeps_plan", Action(body["action"]) in (Action.COMPACTION, Action.LOG_COMPACTION))

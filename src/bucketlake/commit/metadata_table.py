@@ -14,7 +14,7 @@ are put back. Then the metadata table is delisted before anything is undone, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,7 +24,16 @@ from bucketlake.errors import CorruptTableError, UnsupportedError
 from bucketlake.layout.names import METADATA_TABLE_FOLDER, parse_log_file_name, split_path
 from bucketlake.metadata.change import change_of
 from bucketlake.metadata.delta import delta_commit
-from bucketlake.metadata.places import FILES, MAINTAINED, folder_of, timeline_properties
+from bucketlake.metadata.indexed_columns import indexed_columns
+from bucketlake.metadata.places import (
+    COLUMN_STATS,
+    FILES,
+    MAINTAINED,
+    STATISTICS,
+    folder_of,
+    timeline_properties,
+)
+from bucketlake.metadata.stats_change import stats_of
 from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
 from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
@@ -34,6 +43,7 @@ from bucketlake.timeline import (
     RollbackPlan,
     State,
     Timeline,
+    decode_commit_metadata,
     delete_pending,
     encode_rollback_metadata,
     encode_rollback_plan,
@@ -65,9 +75,13 @@ def is_listed(properties: TableProperties) -> bool:
     return FILES in properties.metadata_partitions
 
 
-def unmaintained(properties: TableProperties) -> tuple[str, ...]:
+def unmaintained(store: Store, properties: TableProperties) -> tuple[str, ...]:
     """Name the partitions of the metadata table that would not follow what we write."""
-    return tuple(sorted(set(properties.metadata_partitions) - MAINTAINED))
+    listed = set(properties.metadata_partitions)
+    kept = MAINTAINED
+    if not listed.isdisjoint(STATISTICS) and (COLUMN_STATS not in listed or indexed_columns(store) is None):
+        kept -= STATISTICS
+    return tuple(sorted(listed - kept))
 
 
 def check_maintained(store: Store, properties: TableProperties) -> None:
@@ -80,7 +94,7 @@ def check_maintained(store: Store, properties: TableProperties) -> None:
             supported="writing while nobody builds a part of the metadata table",
             remedy="Wait until Hudi's indexer is done; if it died, drop that index with Hudi.",
         )
-    others = unmaintained(properties)
+    others = unmaintained(store, properties)
     if others and properties.raw.get(UNMAINTAINED) != OnUnmaintained.DELIST:
         raise UnsupportedError(
             subject=f"{LISTED} of {store.uri}",
@@ -113,7 +127,7 @@ def delist_unmaintained(store: Store) -> Delisted:
     """Let nobody look at what we would not keep in step, and delete it."""
     with table_lock(store):
         properties = load_properties(store)
-        others = unmaintained(properties)
+        others = unmaintained(store, properties)
         if others:
             count = int(properties.raw.get(DELISTINGS) or 0) + 1
             kept = sorted(set(properties.metadata_partitions) - set(others))
@@ -130,7 +144,7 @@ def checked_step(store: Store, properties: TableProperties, timeline: Timeline |
     What is not kept in step is delisted first, if the table says that it may be.
     """
     check_maintained(store, properties)
-    if unmaintained(properties):
+    if unmaintained(store, properties):
         delist_unmaintained(store)
     step = look_at_step(store, properties, timeline)
     if not step.is_kept:
@@ -151,11 +165,17 @@ def follow(
     action: Action,
     completed: str,
     body: bytes,
+    partitions: Collection[str],
+    columns: Sequence[str],
     is_void: Callable[[], bool],
 ) -> None:
-    """Put what an instant changes into the metadata table. `is_void` is asked before it counts there."""
+    """Put what an instant changes into those partitions of the metadata table. `is_void` is asked before it counts
+    there."""
     path = instant_path(properties, InstantName(instant, action, State.INFLIGHT))
-    delta = delta_commit(instant, change_of(action, body, path=path))
+    change = change_of(action, body, path=path)
+    schema = None if action is Action.CLEAN else decode_commit_metadata(body, path=path).schema
+    stats = stats_of(store, change, partitions=partitions, columns=columns, avro_schema=schema, path=path)
+    delta = delta_commit(instant, change, stats)
     for file, content in delta.files.items():
         store.put_new(file, content)
     put_instant(

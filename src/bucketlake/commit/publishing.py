@@ -25,7 +25,8 @@ from bucketlake.config import TableProperties, load_properties
 from bucketlake.index.keeper import NOTHING, carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.metadata.change import tells_of
-from bucketlake.metadata.places import timeline_properties
+from bucketlake.metadata.indexed_columns import indexed_columns
+from bucketlake.metadata.places import COLUMN_STATS, timeline_properties
 from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -81,11 +82,11 @@ def decide(
             return None
         latest = max(latest_time(timeline, claims), decision.instant, decision.rollback or "")
         is_plan = decision.outcome is Outcome.SCHEDULE
-        metadata_completed = None
+        followed = _NOT_FOLLOWED
         if decision.outcome is Outcome.ROLLBACK or (not is_plan and tells_of(decision.action)):
             is_commit = decision.outcome is Outcome.COMMIT
-            metadata_completed = _metadata_time(store, timeline, clock, after=latest, is_commit=is_commit)
-            latest = metadata_completed or latest
+            followed = _in_metadata(store, timeline, clock, after=latest, is_commit=is_commit)
+            latest = followed.completed or latest
         claim = Claim(
             number=claims.next_number,
             instant=decision.instant,
@@ -95,29 +96,45 @@ def decide(
             rollback=decision.rollback,
             plan=decision.plan,
             keeps_plan=decision.keeps_plan,
-            metadata_completed=metadata_completed,
             is_of_metadata=decision.is_of_metadata,
+            metadata_completed=followed.completed,
+            metadata_partitions=followed.partitions,
+            metadata_columns=followed.columns,
         )
         if take(store, claim):
             return claim
 
 
-def _metadata_time(
-    store: Store, timeline: Timeline, clock: Clock, *, after: str, is_commit: bool
-) -> str | None:
-    """Choose when the metadata table completes what is decided; None if there is none to keep.
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """How the metadata table follows what is decided: when, in which of its partitions, of which columns."""
+
+    completed: str | None = None
+    partitions: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+
+_NOT_FOLLOWED = _Followed()
+
+
+def _in_metadata(store: Store, timeline: Timeline, clock: Clock, *, after: str, is_commit: bool) -> _Followed:
+    """Choose how the metadata table follows, if there is one to keep.
 
     Somebody may have built it since we began. What is put on top of a gap hides the gap for good, so a commit is
     refused then; a rollback is not.
     """
     properties = load_properties(store)
     if not is_listed(properties):
-        return None
+        return _NOT_FOLLOWED
     if is_commit:
         own = checked_step(store, properties, timeline).metadata
+        properties = load_properties(store)  # without what was delisted
     else:
         own = load_metadata_timeline(store, properties)
-    return clock.next_instant(after=max(after, latest_metadata_time(own)))
+    partitions = properties.metadata_partitions
+    columns = indexed_columns(store) if COLUMN_STATS in partitions else None
+    completed = clock.next_instant(after=max(after, latest_metadata_time(own)))
+    return _Followed(completed, partitions, columns or ())
 
 
 def settle(store: Store, properties: TableProperties) -> tuple[Claims, Timeline]:
@@ -209,6 +226,8 @@ def _follow_in_metadata(store: Store, properties: TableProperties, claim: Claim)
             action=claim.action,
             completed=claim.metadata_completed,
             body=body,
+            partitions=claim.metadata_partitions,
+            columns=claim.metadata_columns,
             is_void=lambda: _is_overtaken(store, claim),
         )
 

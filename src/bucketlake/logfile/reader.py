@@ -74,6 +74,16 @@ def read_log_files(
     return tuple(log for log in decoded if log is not None)
 
 
+def read_rows(store: Store, path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows of a log file that a writer has just made, block by block, and of the files it refers to.
+
+    They have those of the columns that there are, unmerged and in the types of the block. Deletes are passed over.
+    """
+    for entry in _sound_blocks(list(_blocks_of(store, path, _decoded)), whole=(path,), may_be_torn=False):
+        if entry.block.type in _READERS:
+            yield _READERS[entry.block.type](entry, columns)
+
+
 @dataclass(frozen=True, slots=True)
 class _Placed:
     """A block and the file it stands in."""

@@ -1,6 +1,8 @@
 """A delta commit of the metadata table, as bytes: what a change of the table becomes. Pure.
 
     .hoodie/metadata/files/.files-0000-0_<instant>.log.1_<token>    an HFile block with the records
+    .hoodie/metadata/column_stats/...                               and one with keys that go, as Hudi has it there
+    .hoodie/metadata/partition_stats/...
     <instant>_<completed>.deltacommit                               its body, on the metadata table's timeline
 
 It has the instant time of what it follows. The same change gives the same bytes, so that whoever comes second puts
@@ -9,7 +11,7 @@ what is there already.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from bucketlake.layout.names import (
     render_index_base_file_name,
     render_log_file_name,
 )
+from bucketlake.logfile.deletes import Deletes, encode_deletes
 from bucketlake.logfile.frame import BlockType, HeaderKey, encode_block
 from bucketlake.metadata.change import Change
 from bucketlake.metadata.files import ALL_PARTITIONS, Entries, FileEntry, encode_entries, key_of
@@ -36,6 +39,18 @@ _NO_DELETES = bytes.fromhex("00 00 00 03 00 00 00 01 00")
 
 
 @dataclass(frozen=True, slots=True)
+class ShardChange:
+    """What an instant says in one shard of the metadata table."""
+
+    partition: str
+    file_id: str
+    values: Mapping[str, bytes]
+    """Key -> value of a record."""
+    deleted: tuple[str, ...] = ()
+    """Keys that go."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaCommit:
     """What an instant puts into the metadata table."""
 
@@ -44,15 +59,39 @@ class DeltaCommit:
     body: bytes
 
 
-def delta_commit(instant: str, change: Change) -> DeltaCommit:
-    """Return the delta commit that follows a change of the table."""
-    records = records_of(change)
-    image = encode_records(records)
+def delta_commit(instant: str, change: Change, others: Iterable[ShardChange] = ()) -> DeltaCommit:
+    """Return the delta commit that follows a change of the table, in `files` and in other partitions."""
+    files = ShardChange(FILES, FILES_SHARD, encoded_records(records_of(change)))
+    logs: dict[str, bytes] = {}
+    stats: list[WriteStat] = []
+    for shard in (files, *others):
+        data = _log(instant, shard)
+        name = render_log_file_name(LogFileName(shard.file_id, instant, 1, WRITE_TOKEN))
+        logs[f"{folder_of(shard.partition)}/{name}"] = data
+        stats.append(
+            _stat(
+                shard.partition,
+                shard.file_id,
+                name,
+                len(data),
+                len(shard.values),
+                is_log=True,
+                deleted=len(shard.deleted),
+            )
+        )
+    return DeltaCommit(logs, _body(_UPDATE, *stats))
+
+
+def _log(instant: str, shard: ShardChange) -> bytes:
     header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: STORED_SCHEMA}
-    data = encode_block(BlockType.HFILE_DATA, header, image)
-    name = render_log_file_name(LogFileName(FILES_SHARD, instant, 1, WRITE_TOKEN))
-    stat = _stat(name, len(data), len(records), is_log=True)
-    return DeltaCommit({f"{folder_of(FILES)}/{name}": data}, _body(_UPDATE, stat))
+    blocks = []
+    if shard.values:
+        blocks.append(encode_block(BlockType.HFILE_DATA, header, encode_values(shard.values)))
+    if shard.deleted:
+        gone = Deletes(pa.array(shard.deleted, pa.string()), shard.partition, None)
+        blocks.append(encode_block(BlockType.DELETE, header, encode_deletes(gone)))
+    assert blocks, "a log file that says nothing"
+    return b"".join(blocks)
 
 
 def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> DeltaCommit:
@@ -69,7 +108,8 @@ def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> Delt
         f"{folder}/{log}": encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES),
         f"{folder}/{base}": image,
     }
-    return DeltaCommit(files, _body(_FIRST, _stat(base, len(image), len(records), is_log=False)))
+    stat = _stat(FILES, FILES_SHARD, base, len(image), len(records), is_log=False)
+    return DeltaCommit(files, _body(_FIRST, stat))
 
 
 def records_of(change: Change) -> dict[str, Entries]:
@@ -86,26 +126,43 @@ def records_of(change: Change) -> dict[str, Entries]:
 
 def encode_records(records: Mapping[str, Entries]) -> bytes:
     """Return records of `files` as an HFile: a base file, or the content of a log block."""
+    return encode_values(encoded_records(records))
+
+
+def encoded_records(records: Mapping[str, Entries]) -> dict[str, bytes]:
+    return {key: encode_entries(key, entries) for key, entries in records.items()}
+
+
+def encode_values(values: Mapping[str, bytes]) -> bytes:
+    """Return records of any partition as an HFile."""
     # Python sorts texts by code point, and UTF-8 keeps that order.
-    keys = sorted(records)
-    values = [encode_entries(key, records[key]) for key in keys]
+    keys = sorted(values)
     return hfile.encode(
         pa.array([key.encode() for key in keys], pa.binary()),
-        pa.array(values, pa.binary()),
+        pa.array([values[key] for key in keys], pa.binary()),
         info={"schema": STORED_SCHEMA.encode()},
     )
 
 
-def _stat(name: str, size_bytes: int, count: int, *, is_log: bool) -> WriteStat:
+def _stat(
+    partition: str,
+    file_id: str,
+    name: str,
+    size_bytes: int,
+    count: int,
+    *,
+    is_log: bool,
+    deleted: int = 0,
+) -> WriteStat:
     return WriteStat(
-        partition=FILES,
-        file_id=FILES_SHARD,
-        path=f"{FILES}/{name}",
+        partition=partition,
+        file_id=file_id,
+        path=f"{partition}/{name}",
         previous_instant=None,
         written=count,
         inserted=0 if is_log else count,
         updated=count if is_log else 0,
-        deleted=0,
+        deleted=deleted,
         errors=0,
         written_bytes=size_bytes,
         size_bytes=size_bytes,

@@ -17,7 +17,12 @@ FILES = "files"
 """The partition that lists data files."""
 FILES_SHARD = "files-0000-0"
 """Its one shard."""
-MAINTAINED = frozenset({FILES})
+COLUMN_STATS = "column_stats"
+"""The partition with the range of every column of a data file."""
+PARTITION_STATS = "partition_stats"
+"""The partition with the range of every column of a partition."""
+STATISTICS = frozenset({COLUMN_STATS, PARTITION_STATS})
+MAINTAINED = STATISTICS | {FILES}
 """The partitions that bucketlake keeps in step."""
 
 FIRST_INSTANT = "0" * 17
