@@ -201,6 +201,9 @@ def _merged_value(older: bytes, newer: bytes, path: str) -> bytes:
 
 
 def is_deleted(value: bytes, *, path: str) -> bool:
+    """Tell whether a record is a tombstone; by what it ends with, where no detail of its type follows."""
+    if value[-3:] == b"\0\0\0" and value[-5:-4] == b"\x02":
+        return value[-7] != 0
     return decode_range(value, path=path)[1].is_deleted
 
 
