@@ -167,4 +167,3 @@ def test_hudi_skips_by_statistics_that_we_keep_and_finds_all_rows(
     assert_skipping_loses_nothing(hudi, path)
     assert set(Table.open(path).properties.metadata_partitions) == {"files", *BOTH}
     assert "bucketlake.metadata.delistings" not in Table.open(path).properties.raw
-
