@@ -28,6 +28,20 @@ def spell_text(text: str) -> bytes:
     return spell_number(len(spelled)) + spelled
 
 
+def read_number(data: bytes, at: int) -> tuple[int, int]:
+    """Read a number; return it and where the next thing begins."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
 class Reader:
     """Reads one value after the other. What does not fit raises `IndexError` or `ValueError`."""
 
@@ -36,16 +50,8 @@ class Reader:
         self._at = 0
 
     def number(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number of more than 64 bits")
+        found, self._at = read_number(self._data, self._at)
+        return found
 
     def flag(self) -> bool:
         self._at += 1

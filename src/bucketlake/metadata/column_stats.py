@@ -30,7 +30,7 @@ import numpy as np
 import xxhash
 
 from bucketlake.errors import DamagedFileError
-from bucketlake.metadata.avro_numbers import number, read_number
+from bucketlake.metadata.avro import read_number, spell_number
 from bucketlake.metadata.files import key_of
 
 _SEED = 0xFFFFFFFF_DABADABA
@@ -234,15 +234,15 @@ def encode_range(said: ColumnRange, *, of_partition: bool) -> bytes:
     return b"".join(
         [
             b"\0" * (_META_FIELDS + 1),
-            number(_TYPE_PARTITION if of_partition else _TYPE_FILE),
+            spell_number(_TYPE_PARTITION if of_partition else _TYPE_FILE),
             b"\0\0\x02",
             b"\x02" + _text(said.name),
             b"\x02" + _text(said.column),
             _wrapped(said.least, said.type.kind),
             _wrapped(said.most, said.type.kind),
-            *(b"\x02" + number(count) for count in counts),
+            *(b"\x02" + spell_number(count) for count in counts),
             bytes([said.is_deleted, said.is_tight]),
-            b"\x02" + number(said.type.kind),
+            b"\x02" + spell_number(said.type.kind),
             b"\0" if said.type.detail is None else b"\x02" + _text(said.type.detail),
             b"\0\0",
         ]
@@ -254,20 +254,20 @@ def _text(text: str) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
-    return number(len(data)) + data
+    return spell_number(len(data)) + data
 
 
 def _wrapped(value: Value | None, kind: Kind) -> bytes:
     if value is None:
         return b"\0"
     wrapper = _WRAPPERS.get(kind, _LONG)
-    return number(wrapper) + _SPELLED[wrapper](value)
+    return spell_number(wrapper) + _SPELLED[wrapper](value)
 
 
 _SPELLED: Mapping[int, Callable[..., bytes]] = {
     _BOOLEAN: lambda value: bytes([value]),
-    _INT: number,
-    _LONG: number,
+    _INT: spell_number,
+    _LONG: spell_number,
     _FLOAT: _SINGLE.pack,
     _DOUBLE: _PRECISE.pack,
     _BYTES: _sized,

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_name, split_path
-from bucketlake.metadata.delta import encode_records
+from bucketlake.metadata.delta import encode_records, encode_values
 from bucketlake.metadata.files import ALL_PARTITIONS, Entries
 from bucketlake.metadata.listing import Records, ShardSlice, read_slice, slice_of
-from bucketlake.metadata.places import FILES, folder_of
+from bucketlake.metadata.places import FILES, STATISTICS, folder_of
+from bucketlake.metadata.stats_shard import read_stats
 from bucketlake.metadata.step import Step
 from bucketlake.storage import FileStat, Store, in_parallel
 
@@ -58,9 +59,12 @@ def list_shards(store: Store, step: Step, partitions: Iterable[str]) -> Shards:
 
 def compacted_base(store: Store, partition: str, shard: ShardSlice) -> tuple[bytes, int]:
     """Return the base file that a slice becomes, and how many records it has. The same slice gives the same bytes."""
-    assert partition == FILES, f"nobody has said how records of {partition} are merged"
-    records = settled_records(read_slice(store, shard))
-    return encode_records(records), len(records)
+    if partition == FILES:
+        records = settled_records(read_slice(store, shard))
+        return encode_records(records), len(records)
+    assert partition in STATISTICS, f"nobody has said how to merge {partition}"
+    values = read_stats(store, shard)
+    return encode_values(values), len(values)
 
 
 def settled_records(records: Records) -> dict[str, Entries]:

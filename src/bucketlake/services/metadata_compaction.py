@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bucketlake import hfile
 from bucketlake.commit.claims import latest_time
 from bucketlake.commit.completion import schedule
 from bucketlake.commit.locks import table_lock
@@ -199,7 +200,7 @@ class ShardTask:
 
 
 def compact_shard(task: ShardTask) -> WriteStat:
-    """Merge a shard into a new base file. One that an earlier run left must have as many bytes."""
+    """Merge a shard into a new base file. One that an earlier run left must have as many records."""
     partition, file_id = task.shard
     try:
         image, records = compacted_base(task.store, partition, task.slice)
@@ -209,14 +210,17 @@ def compact_shard(task: ShardTask) -> WriteStat:
             f"somebody who took a commit back or drops the metadata table. Nothing of it is visible. Compact again."
         ) from gone
     if not task.store.put_new(task.path, image):
-        found = task.store.stat(task.path).size_bytes
-        if found != len(image):
+        left = task.store.read(task.path)
+        # Machines of another kind may have compressed the same records to other bytes.
+        found = hfile.HFile.open(hfile.InMemory(left, name=task.path)).entries
+        if found != records:
             raise CorruptTableError(
                 path=task.path,
-                found=f"{found:,} bytes, from an earlier run",
-                expected=f"{len(image):,} bytes: the files that are merged do not change",
+                found=f"{found:,} records, from an earlier run",
+                expected=f"{records:,} records: the files that are merged do not change",
                 remedy="Build the metadata table anew: `bucketlake metadata rebuild TABLE`.",
             )
+        image = left
     base = split_path(task.slice.base.path)[1] if task.slice.base else None
     previous = parse_index_base_file_name(base) if base else None
     return WriteStat(
