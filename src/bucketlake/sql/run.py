@@ -81,8 +81,11 @@ def run(
             catalog.remove(name)
             return _remembered(spark, catalog, [], None)
         case ShowTables():
-            rows = [(name, catalog.path_of(name)) for name in catalog.names()]
-            return spark.createDataFrame(rows, "tableName STRING, path STRING")
+            names = catalog.names()
+            columns = {"tableName": list(names), "path": [catalog.path_of(name) for name in names]}
+            # Of Arrow's columns: a frame of Python's rows needs workers, whose Python may not be this one.
+            schema = pa.schema([("tableName", pa.string()), ("path", pa.string())])
+            return spark.createDataFrame(pa.table(columns, schema=schema))
         case ManagerCall() | ProcedureCall():
             table = _named(spark, catalog, statement.table)
             opened = _open(catalog, table)
