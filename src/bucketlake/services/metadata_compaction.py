@@ -205,10 +205,7 @@ def compact_shard(task: ShardTask) -> WriteStat:
     try:
         image, records = compacted_base(task.store, partition, task.slice)
     except FileNotFoundError as gone:
-        raise ConcurrentWriteError(
-            f"the compaction {task.instant} of the metadata table stopped: {gone.filename} was deleted meanwhile, by "
-            f"somebody who took a commit back or drops the metadata table. Nothing of it is visible. Compact again."
-        ) from gone
+        raise _overtaken(task.instant, gone) from gone
     if not task.store.put_new(task.path, image):
         left = task.store.read(task.path)
         # Machines of another kind may have compressed the same records to other bytes.
@@ -279,9 +276,19 @@ def _refuse_half_done(store: Store, step: Step) -> None:
             )
 
 
+def _overtaken(instant: str, gone: FileNotFoundError) -> ConcurrentWriteError:
+    return ConcurrentWriteError(
+        f"the compaction {instant} of the metadata table stopped: {gone.filename} was deleted meanwhile, by somebody "
+        f"who took a commit back or drops the metadata table. Nothing of it is visible. Compact again."
+    )
+
+
 def _work(store: Store, properties: TableProperties, step: Step, pending: Instant) -> list[ShardTask]:
     """Turn a plan into tasks, and see that it names all that it must, and that all of it is there."""
-    plan = read_compaction_plan(store, pending)
+    try:
+        plan = read_compaction_plan(store, pending)
+    except FileNotFoundError as gone:
+        raise _overtaken(pending.requested, gone) from gone
     shards = list_shards(store, step, properties.metadata_partitions)
     # One of a partition that was delisted has nothing that anybody will read.
     listed = properties.metadata_partitions
