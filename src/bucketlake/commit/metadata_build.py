@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bucketlake.commit.claims import latest_time
+from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED, delist, is_listed, put_instant
 from bucketlake.commit.operation import TRANSACTIONS
@@ -146,28 +146,28 @@ def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata
     if is_listed(properties):
         return None
     check_buildable(load_state(store))
-    with table_lock(store):
-        if is_listed(load_properties(store)):
-            return None  # another was faster, and what lies there is what everybody reads by
-        remove_leftovers(store)
     for _ in range(_ROUNDS):
         state = load_state(store)
         files = committed_files(state)
         with table_lock(store):
             if is_listed(load_properties(store)):
-                return None
+                return None  # another was faster, and what lies there is what everybody reads by
+            remove_leftovers(store)
             claims, timeline = settle(store, properties)
             _refuse_hudi(store, timeline)
             caught_up = _caught_up(store, files, state.timeline, timeline)
             if caught_up is not None:
                 completed = clock.next_instant(after=latest_time(timeline, claims))
                 _put(store, properties, caught_up, completed)
+                if _is_overtaken(store, properties, claims, timeline):
+                    continue
+                update_properties(store, {LISTED: FILES, LISTED_INFLIGHT: "", WANTED: None})
                 count = sum(map(len, caught_up.values()))
                 return BuiltMetadata(
                     table=store.uri, partitions=len(caught_up), files=count, completed=completed
                 )
     raise ConcurrentWriteError(
-        f"the metadata table of {store.uri} was not built: commits were taken back while it was, {_ROUNDS} times. "
+        f"the metadata table of {store.uri} was not built: others went on or took commits back, {_ROUNDS} times. "
         f"Nothing was listed. Try again when they are done."
     )
 
@@ -236,7 +236,12 @@ def _put(store: Store, properties: TableProperties, files: Files, completed: str
     for path, content in first.files.items():
         store.put(path, content)
     put_instant(store, properties, FIRST_INSTANT, Action.DELTA_COMMIT, completed=completed, body=first.body)
-    update_properties(store, {LISTED: FILES, LISTED_INFLIGHT: "", WANTED: None})
+
+
+def _is_overtaken(store: Store, properties: TableProperties, claims: Claims, timeline: Timeline) -> bool:
+    """Tell whether others have gone on, because whoever builds slept until its lock ran out."""
+    now_claims, now = settle(store, properties)
+    return now_claims.numbers != claims.numbers or now.completed() != timeline.completed()
 
 
 def _own_properties(properties: TableProperties) -> dict[str, str]:
