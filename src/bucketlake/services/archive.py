@@ -29,6 +29,7 @@ from bucketlake.index.keeper import carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import DataFile, FileGroupId
 from bucketlake.layout.names import split_path
+from bucketlake.metadata.listing import list_by_metadata
 from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.services.metadata_compaction import last_compaction
 from bucketlake.state import TableState, list_folders, load_state, view_for
@@ -144,6 +145,9 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
         )
     ]
     gone = set(orphans)
+    # A clean that was cut off may have deleted files that the metadata table still lists.
+    told = list_by_metadata(store, properties, state.timeline, None) or {}
+    still_told = {(partition, file.file_id) for partition, files in told.items() for file in files}
     # Of the history only what may be on the timeline too: the rest grows with the age of the table.
     since = state.timeline.instants[0].requested if state.timeline.instants else None
     return Surroundings(
@@ -152,7 +156,8 @@ def look_around(state: TableState, *, clock: Clock | None = None) -> Surrounding
         last_clean=_last_clean(state),
         marked=frozenset(marked),
         orphans=tuple(orphans),
-        groups=frozenset((split_path(file.path)[0], file.file_id) for file in listed if file not in gone),
+        groups=frozenset((split_path(file.path)[0], file.file_id) for file in listed if file not in gone)
+        | still_told,
         metadata_stop=_metadata_stop(state),
     )
 

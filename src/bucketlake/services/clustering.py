@@ -210,11 +210,17 @@ def find_sorted(state: TableState, files: FilesByPartition, by: Sequence[str]) -
         for part in slices_of(partition, group, view)
         if part.base_file is not None and not part.log_files
     ]
-    footers = in_parallel(lambda path: read_footer(state.store, path).metadata, bases, state.store)
+    orders = in_parallel(lambda path: _order_of(state.store, path), bases, state.store)
     wanted = ",".join(by)
-    return frozenset(
-        path for path, footer in zip(bases, footers, strict=True) if footer.get(SORTED_KEY) == wanted
-    )
+    return frozenset(path for path, order in zip(bases, orders, strict=True) if order == wanted)
+
+
+def _order_of(store: Store, path: str) -> str | None:
+    """Return the columns that a base file says it is sorted by. Whether one that is gone is, matters to nobody."""
+    try:
+        return read_footer(store, path).metadata.get(SORTED_KEY)
+    except FileNotFoundError:
+        return None  # rolled back or cleaned since it was listed: who schedules looks again
 
 
 def check_sort_columns(schema: pa.Schema, by: Sequence[str]) -> None:

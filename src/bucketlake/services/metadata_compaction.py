@@ -67,6 +67,7 @@ from bucketlake.timeline import (
     process_clock,
     read_commit_metadata,
     read_compaction_plan,
+    requested_path,
     write_inflight,
 )
 
@@ -170,7 +171,7 @@ def compact_metadata(
     properties = load_properties(store)
     if not is_listed(properties):
         return ()
-    pending = _step(store, "").metadata.pending(Action.COMPACTION)
+    pending = [i for i in _step(store, "").metadata.pending(Action.COMPACTION) if _has_plan(store, i)]
     done = [run_metadata_compaction(store, i.requested, tasks=tasks, clock=clock) for i in pending]
     scheduled = schedule_metadata_compaction(store, clock=clock) if is_due and not done else None
     if scheduled is not None:
@@ -274,6 +275,19 @@ def _refuse_half_done(store: Store, step: Step) -> None:
                 f"pending, which it has completed. Compact again when that is done; if its writer died, "
                 f"`bucketlake recover` takes it back."
             )
+
+
+def _has_plan(store: Store, pending: Instant) -> bool:
+    """Tell whether a pending compaction can be run.
+
+    Who ran one of a metadata table that was then dropped may have put its inflight file into the next one: it goes.
+    """
+    try:
+        store.stat(requested_path(pending))
+    except FileNotFoundError:
+        store.delete(pending.path)
+        return False
+    return True
 
 
 def _overtaken(instant: str, gone: FileNotFoundError) -> ConcurrentWriteError:
