@@ -43,6 +43,7 @@ from bucketlake.errors import (
 )
 from bucketlake.index import CountRules, IndexValue
 from bucketlake.index.resizes import pending_resizes
+from bucketlake.looks import look_at
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
@@ -259,7 +260,7 @@ class PlannedRollback(Plan[RollbackOrder]):
 
 def plan_rollback(store: Store, instant: str) -> PlannedRollback:
     """Say what taking an instant back deletes; `InstantError` if it must stay."""
-    order = services.look_for_rollback(load_state(store), instant)
+    order = look_at(store, lambda state: services.look_for_rollback(state, instant))
     return PlannedRollback(table=store.uri, work=order)
 
 
@@ -277,7 +278,12 @@ class PlannedRestore(Plan[RestoreOrder]):
 
 def plan_restore(store: Store, instant: str) -> PlannedRestore:
     """Say what going back to a savepoint takes back."""
-    return PlannedRestore(table=store.uri, work=services.look_for_restore(_writable(store), instant))
+
+    def look(state: TableState) -> RestoreOrder:
+        check_writable(state)
+        return services.look_for_restore(state, instant)
+
+    return PlannedRestore(table=store.uri, work=look_at(store, look))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +302,12 @@ class PlannedSavepointDeletion(Plan[Savepoint]):
 
 def plan_savepoint_deletion(store: Store, instant: str) -> PlannedSavepointDeletion:
     """Find the savepoint to give up."""
-    found = services.find_savepoint(_writable(store), instant)
+
+    def look(state: TableState) -> Savepoint:
+        check_writable(state)
+        return services.find_savepoint(state, instant)
+
+    found = look_at(store, look)
     return PlannedSavepointDeletion(table=store.uri, savepoint=found)
 
 
@@ -488,7 +499,7 @@ class PlannedMetadataDrop(Plan[DropMetadataTable]):
 
 def plan_metadata_drop(store: Store) -> PlannedMetadataDrop:
     """Say what of the metadata table would be delisted and deleted."""
-    return PlannedMetadataDrop(table=store.uri, work=plan_drop_metadata_table(load_state(store)))
+    return PlannedMetadataDrop(table=store.uri, work=look_at(store, plan_drop_metadata_table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -509,7 +520,8 @@ class PlannedMetadataBuild(Plan[BuiltMetadata | None]):
 
 def plan_metadata_build(store: Store, *, anew: bool) -> PlannedMetadataBuild:
     """Say what a metadata table would be made of."""
-    return PlannedMetadataBuild(table=store.uri, work=plan_build(load_state(store), anew=anew), anew=anew)
+    work = look_at(store, lambda state: plan_build(state, anew=anew))
+    return PlannedMetadataBuild(table=store.uri, work=work, anew=anew)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
