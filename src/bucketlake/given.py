@@ -7,7 +7,8 @@ say what they mean, and are left alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from inspect import signature
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -57,7 +58,9 @@ def names(value: str | Iterable[str], what: str) -> tuple[str, ...]:
     """Take one name, or several; `what` they are stands in the error."""
     if isinstance(value, str):
         return (value,)
-    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping) else None
+    # A set would name them in another order each time.
+    is_list = isinstance(value, Iterable) and not isinstance(value, bytes | Mapping | Set)
+    found = tuple(value) if is_list else None
     if found is None or not all(isinstance(name, str) for name in found):
         raise ConfigError(f"{what} is {shown(value)}; expected a name, or a list of names.")
     return found
@@ -109,11 +112,12 @@ _GONE = {
 """Arguments that calls once had, and what to write instead."""
 
 
-def gone(options: Mapping[str, Any]) -> None:
+def gone(options: Mapping[str, Any], call: Callable[..., object]) -> None:
     """Refuse arguments that a call does not have, or has no longer."""
     for name in options:
         _refuse_gone(name)
-        raise ConfigError(f"there is no argument {name!r} here. Check its spelling.")
+        known = [word for word, one in signature(call).parameters.items() if one.kind is one.KEYWORD_ONLY]
+        raise ConfigError(f"there is no argument {name!r} here; expected {', '.join(known)}.")
 
 
 def _refuse_gone(name: str) -> None:

@@ -42,6 +42,7 @@ from bucketlake.errors import (
     InstantError,
 )
 from bucketlake.index import CountRules, IndexValue
+from bucketlake.index.partition import current_version
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.looks import look_at
 from bucketlake.services import (
@@ -322,6 +323,9 @@ class PlannedRescale(Plan[Rescaled]):
         return str(self.work)
 
     def _run(self, store: Store, tasks: Tasks) -> Rescaled:
+        found = current_version(store, load_state(store).timeline)
+        if found != self.version_before:
+            raise self._stale(f"its bucket rules are those of {found or 'no instant'} by now")
         return rescale_table(
             store,
             self.work.rules,
@@ -493,6 +497,8 @@ class PlannedMetadataDrop(Plan[DropMetadataTable]):
 
     def _run(self, store: Store, tasks: Tasks) -> DropMetadataTable:  # noqa: ARG002 # as others run
         if not self.work.is_empty:
+            if plan_drop_metadata_table(load_state(store)).is_empty:
+                raise self._stale("there is no metadata table any more")
             run_drop_metadata_table(self.work, store)
         return self.work
 

@@ -159,7 +159,7 @@ def create_table(
     table, and `maintenance` who compacts, cleans and archives it: see `Table.alter`. Without a `name`, a table is named
     after its folder. A session, if given, says what TIMESTAMP means in a DDL text.
     """
-    given.gone(gone)
+    given.gone(gone, create_table)
     if spark is not None:
         given.session_of(spark, "None will do, unless the session is to say what TIMESTAMP means.")
     uri = given.path_text(path)
@@ -206,7 +206,7 @@ class Table:
         buckets: int | None = None,
         **gone: Never,
     ) -> None:
-        given.gone(gone)
+        given.gone(gone, Table)
         self.store = store
         self.properties = properties
         self._told = told(index, buckets)
@@ -230,7 +230,7 @@ class Table:
         count with a table: the value that its writer had, `buckets=4` for short, lets reads by key skip the other
         buckets. It is checked against the keys in the files, and nothing but speed depends on it.
         """
-        given.gone(gone)
+        given.gone(gone, cls.open)
         store = open_store(given.path_text(path), storage_options)
         return cls(store, load_properties(store), index=index, buckets=buckets)
 
@@ -250,7 +250,7 @@ class Table:
         the table. A wrong count is an error, which says the right one if it can be told. A table that Hudi has
         rescaled, or one with consistent hashing, says itself what it has: then `index` may be left out.
         """
-        given.gone(gone)
+        given.gone(gone, cls.adopt)
         store = open_store(given.path_text(path), storage_options)
         plans.plan_adoption(store, told(index, buckets)).run(store)
         return cls(store, load_properties(store))

@@ -238,3 +238,21 @@ def test_a_plan_is_a_value() -> None:
     assert "finish the pending compaction 20260101000000000" in str(
         replace(plan, pending=("20260101000000000",))
     )
+
+
+def test_a_plan_that_was_run_says_so_instead_of_asking_to_be_run_again() -> None:
+    table = written()
+    for plan in (table.buckets.plan_overwrite("a,4"), table.metadata.plan_drop()):
+        if plan.is_empty:
+            table.metadata.build()
+            plan = table.metadata.plan_drop()
+        table.run(plan)
+        with pytest.raises(CommitConflictError, match="Plan again"):
+            table.run(plan)
+
+
+def test_a_maintenance_that_is_no_maintenance_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"compact is 5, an int; expected a bucketlake\.CompactionTrigger"):
+        Maintenance(compact=5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"archive is 5.*such as \(20, 30\)"):
+        Maintenance(archive=5)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ permission is missing, Java is; 130 interrupted; 141 nobody reads the output any
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -20,13 +21,28 @@ from bucketlake.table import Table
 
 app = typer.Typer(
     name="bucketlake",
-    help="Make, write, read Hudi tables, and look into them, without Hudi.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 EXIT_NOTHING_FOUND = 1
+
+
+def _say_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"bucketlake {version('bucketlake')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Make, write, read Hudi tables, and look into them, without Hudi."""
+
 
 TablePath = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -97,7 +97,8 @@ class Retention:
         given = [value for value in (self.commits, self.hours, self.versions) if value is not None]
         if len(given) != 1:
             raise ConfigError(
-                "say what a clean is to keep: a number of commits, of hours, or of file versions; one of them."
+                "say what a clean is to keep: a number of commits, of hours, or of file versions; one of them "
+                "(retain_commits, retain_hours, retain_versions)."
             )
         least = 0 if self.hours is not None else 1
         if not given[0] >= least:

@@ -480,9 +480,9 @@ def _check(state: TableState) -> None:
     check_writable(state)
     if state.properties.table_type is not TableType.MERGE_ON_READ:
         raise UnsupportedError(
-            subject=f"compacting {state.store.uri}",
+            subject=state.store.uri,
             found="a copy-on-write table",
-            supported="merge-on-read tables: the others have no logs",
+            supported="compacting merge-on-read tables: the others have no logs",
             remedy="There is nothing to do. `bucketlake clean` removes old base files.",
         )
 

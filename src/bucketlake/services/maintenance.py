@@ -25,7 +25,7 @@ from bucketlake.commit.locks import lease
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableType
-from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, UnsupportedError
+from bucketlake.errors import ConfigError, ConflictError, CorruptTableError, UnsupportedError, shown
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.layout import DataFile
 from bucketlake.layout.names import MAINTENANCE_LEASE
@@ -89,11 +89,31 @@ class Maintenance:
     """Beyond so many writes on the timeline, the second number, all but so many, the first, are archived."""
 
     def __post_init__(self) -> None:
+        kinds = {"compact": CompactionTrigger, "resize": ResizeTrigger, "clean": Retention}
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind | None):
+                raise ConfigError(
+                    f"{name} is {shown(value)}; expected a bucketlake.{kind.__name__}, or None."
+                )
+        if not (self.archive is None or _is_pair(self.archive)):
+            raise ConfigError(
+                f"archive is {shown(self.archive)}; expected two numbers: how many writes to keep, and beyond how "
+                f"many to archive, such as (20, 30)."
+            )
         if self.archive is not None and not 1 <= self.archive[0] < self.archive[1]:
             raise ConfigError(
                 f"archiving was told to keep {self.archive[0]} to {self.archive[1]} writes; expected at least 1, and "
                 f"a higher maximum."
             )
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(one, int) and not isinstance(one, bool) for one in value)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

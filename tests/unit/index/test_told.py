@@ -77,7 +77,7 @@ def test_a_value_that_makes_no_sense_is_refused(index: Any, buckets: Any, words:
         ("hash_fields", r"index=SimpleBuckets\(4, hash_fields="),
         ("engine", r"ConsistentBuckets\(4\)"),
         ("virtual_logs", r"index=ConsistentBuckets\(4, virtual_logs=True\)"),
-        ("bukets", "there is no argument 'bukets' here. Check its spelling"),
+        ("bukets", "there is no argument 'bukets' here; expected "),
     ],
 )
 def test_an_argument_that_is_gone_is_refused_with_what_to_write_instead(name: str, words: str) -> None:
