@@ -74,14 +74,26 @@ def read_log_files(
     return tuple(log for log in decoded if log is not None)
 
 
-def read_rows(store: Store, path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of a log file that a writer has just made, block by block, and of the files it refers to.
-
-    They have those of the columns that there are, unmerged and in the types of the block. Deletes are passed over.
-    """
+def data_blocks(store: Store, path: str) -> Iterator[DataBlock]:
+    """Yield the rows of a log file that a writer has just made, block by block, and of the files it refers to."""
     for entry in _sound_blocks(list(_blocks_of(store, path, _decoded)), whole=(path,), may_be_torn=False):
         if entry.block.type in _READERS:
-            yield _READERS[entry.block.type](entry, columns)
+            yield DataBlock(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class DataBlock:
+    """A block with rows, read as far as one asks."""
+
+    _placed: _Placed
+
+    def rows(self, columns: Sequence[str]) -> pa.Table:
+        """Return those of the columns that there are, in the types of the block."""
+        return _READERS[self._placed.block.type](self._placed, columns)
+
+    def parquet(self) -> pq.ParquetFile | None:
+        """Open a block of Parquet, None if it is Avro."""
+        return _open_parquet(self._placed) if self._placed.block.type is BlockType.PARQUET_DATA else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,13 +295,17 @@ def _read_avro(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
+def _open_parquet(entry: _Placed) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        pa.BufferReader(pa.py_buffer(entry.block.content)),
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
+
+
 def _read_parquet(entry: _Placed, wanted: Sequence[str]) -> pa.Table:
     try:
-        file = pq.ParquetFile(
-            pa.BufferReader(pa.py_buffer(entry.block.content)),
-            coerce_int96_timestamp_unit="us",
-            page_checksum_verification=True,
-        )
+        file = _open_parquet(entry)
         present = [name for name in file.schema_arrow.names if name in wanted]
         rows = file.read(columns=present, use_threads=False)
         if present and rows.num_rows != file.metadata.num_rows:

@@ -53,18 +53,20 @@ def encode_log_file(
     block_format: LogFormat,
     extra: Mapping[str, str] | None = None,
     block_bytes: int = BLOCK_BYTES,
+    has_statistics: bool = False,
 ) -> bytes:
     """Return a whole log file.
 
     `records` has the columns of `avro_schema`, meta columns first, in its order and types. `extra` goes into
-    the footer of every Parquet block.
+    the footer of every Parquet block, and so does the range of each column, if it `has_statistics`. All rows of a
+    block are merged, so no reader would skip any; but who describes the file need not read them.
     """
     header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: avro_schema}
     blocks = []
     if records is not None and records.num_rows:
         for piece in _pieces(records, block_bytes):
             if block_format is LogFormat.PARQUET:
-                image = _parquet_image(piece, avro_schema, extra or {})
+                image = _parquet_image(piece, avro_schema, extra or {}, has_statistics)
                 blocks.append(encode_block(BlockType.PARQUET_DATA, header, image))
             else:
                 blocks.append(encode_block(BlockType.AVRO_DATA, header, encode_records(piece, avro_schema)))
@@ -95,10 +97,12 @@ def _pieces(records: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
         yield records.slice(start, step)
 
 
-def _parquet_image(records: pa.Table, avro_schema: str, extra: Mapping[str, str]) -> bytes:
+def _parquet_image(
+    records: pa.Table, avro_schema: str, extra: Mapping[str, str], has_statistics: bool
+) -> bytes:
     sink = io.BytesIO()
-    # All rows of a block are merged, so nobody would skip any.
-    writer = BaseFileWriter(sink, _plain(records.schema), avro_schema=avro_schema, has_statistics=False)
+    schema = _plain(records.schema)
+    writer = BaseFileWriter(sink, schema, avro_schema=avro_schema, has_statistics=has_statistics)
     for batch in records.to_batches():
         writer.write(batch)
     writer.finish(extra)

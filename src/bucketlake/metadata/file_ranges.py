@@ -1,15 +1,17 @@
 """The ranges of the columns of data files that bucketlake wrote, as Hudi describes them.
 
     base file    from its footer; a column without a range there, as one of long texts, is read
-    log file     from its rows, of all its blocks and of those that it refers to; deletes have no values
+    log file     from the footers of its blocks, and of those that it refers to, or their rows; deletes have no values
 
-Both are as exact as the footer is: a column of a base file that holds a NaN has the open range that its footer has.
+Both are as exact as the footer is: a column that holds a NaN has the open range that the footer has. What is read is
+exact.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from decimal import Context, Decimal
 
 import numpy as np
@@ -20,7 +22,7 @@ from pyarrow import types
 
 from bucketlake.basefile.footer import open_parquet
 from bucketlake.layout.names import parse_log_file_name, split_path
-from bucketlake.logfile.reader import read_rows
+from bucketlake.logfile.reader import DataBlock, data_blocks
 from bucketlake.metadata.column_stats import NOTHING, ColumnRange, Kind, Value, ValueType, widened
 from bucketlake.storage import Store
 
@@ -37,30 +39,43 @@ def _base_ranges(
     store: Store, path: str, name: str, columns: Mapping[str, ValueType]
 ) -> Iterator[ColumnRange]:
     with open_parquet(store, path) as file:
-        places = {file.metadata.schema.column(n).path: n for n in range(file.metadata.num_columns)}
+        parts = _parquet_ranges(file, name, columns)
+    yield from parts.values()
+
+
+def _parquet_ranges(
+    file: pq.ParquetFile, name: str, columns: Mapping[str, ValueType]
+) -> dict[str, ColumnRange]:
+    schema = file.metadata.schema
+    places = {schema.column(n).path: n for n in range(file.metadata.num_columns)}
+    found: dict[str, ColumnRange] = {}
+    for group in range(file.metadata.num_row_groups):
+        chunks = file.metadata.row_group(group)
         for column in columns:
-            if column not in places:
-                continue
-            type = _stored_type(file.metadata.schema.column(places[column]))
-            found: ColumnRange | None = None
-            for group in range(file.metadata.num_row_groups):
-                part = _chunk_range(file, group, places[column], name=name, column=column, type=type)
-                found = part if found is None else widened(found, part)
-            if found is not None:
-                yield found
+            if column in places:
+                type = _stored_type(schema.column(places[column]))
+                chunk = chunks.column(places[column])
+                part = _chunk_range(file, group, chunk, name=name, column=column, type=type)
+                found[column] = widened(found[column], part) if column in found else part
+    return found
 
 
 def _chunk_range(
-    file: pq.ParquetFile, group: int, place: int, *, name: str, column: str, type: ValueType
+    file: pq.ParquetFile,
+    group: int,
+    chunk: pq.ColumnChunkMetaData,
+    *,
+    name: str,
+    column: str,
+    type: ValueType,
 ) -> ColumnRange:
-    chunk = file.metadata.row_group(group).column(place)
     said = chunk.statistics
     nulls = said.null_count if said is not None and said.has_null_count else None
     least = most = None
     if said is not None and said.has_min_max:
         least, most = (_from_footer(value, type) for value in (said.min_raw, said.max_raw))
     elif nulls != chunk.num_values:
-        values = file.read_row_group(group, columns=[column]).column(column)
+        values = file.read_row_group(group, columns=[column], use_threads=False).column(column)
         nulls, (least, most) = values.null_count, _ends(values, type)
     return ColumnRange(
         name=name,
@@ -116,32 +131,47 @@ def _from_footer(value: Value, type: ValueType) -> Value:
 def _log_ranges(
     store: Store, path: str, name: str, columns: Mapping[str, ValueType]
 ) -> Iterator[ColumnRange]:
-    blocks = list(read_rows(store, path, tuple(columns)))
-    rows = sum(block.num_rows for block in blocks)
+    """Describe a log. Hudi says nothing of its bytes, and of one without rows not even a type."""
+    parts = [_block_ranges(block, name, columns) for block in data_blocks(store, path)]
     for column, type in columns.items():
         found = ColumnRange(
             name=name,
             column=column,
-            type=type if rows else NOTHING,
+            type=type if parts else NOTHING,
             least=None,
             most=None,
             values=0,
             nulls=0,
         )
-        for block in blocks:
-            values = block.column(column)
-            least, most = _ends(values, type)
-            part = ColumnRange(
-                name=name,
-                column=column,
-                type=type,
-                least=least,
-                most=most,
-                values=len(values),
-                nulls=values.null_count,
-            )
-            found = widened(found, part)
-        yield found
+        for part in parts:
+            found = widened(part[column], found)
+        yield replace(found, size_bytes=0, raw_bytes=0)
+
+
+def _block_ranges(block: DataBlock, name: str, columns: Mapping[str, ValueType]) -> dict[str, ColumnRange]:
+    file = block.parquet()
+    if file is not None and _has_statistics(file.metadata):
+        return _parquet_ranges(file, name, columns)
+    rows = block.rows(tuple(columns))
+    found: dict[str, ColumnRange] = {}
+    for column, type in columns.items():
+        values = rows.column(column)
+        least, most = _ends(values, type)
+        found[column] = ColumnRange(
+            name=name,
+            column=column,
+            type=type,
+            least=least,
+            most=most,
+            values=len(values),
+            nulls=values.null_count,
+        )
+    return found
+
+
+def _has_statistics(footer: pq.FileMetaData) -> bool:
+    """Tell whether a footer has ranges at all: a block without is read at once, not column by column."""
+    return footer.num_row_groups > 0 and bool(footer.row_group(0).column(0).is_stats_set)
 
 
 def _ends(values: pa.ChunkedArray, type: ValueType) -> tuple[Value | None, Value | None]:

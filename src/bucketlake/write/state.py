@@ -25,6 +25,7 @@ from bucketlake.layout import DataFile, FileGroupId, FileSlice, file_groups_of, 
 from bucketlake.layout.names import fixed_file_id
 from bucketlake.logfile import LogFormat
 from bucketlake.merge import MergeRules
+from bucketlake.metadata.places import COLUMN_STATS
 from bucketlake.schema import arrow_to_avro, with_meta_columns
 from bucketlake.state import TableState, view_for
 from bucketlake.storage import Store
@@ -93,6 +94,8 @@ class WriteState:
     """Whether rows of such a bucket go to what it is turning into only."""
     told_of_keys: tuple[KeyRecords, ...] = ()
     """What is told which keys came and went: the index, if it records them, and those that the table lists."""
+    has_ranges: bool = False
+    """Whether logs say what range their columns have, for who commits them: the table has statistics of columns."""
     layout_version: str = ""
     """The instant of the bucket rules that the index is by; empty if the table has none."""
 
@@ -156,6 +159,7 @@ def plan_write(
         tasks=tasks,
         places=places,
         log_format=log_format,
+        has_ranges=COLUMN_STATS in properties.metadata_partitions,
         allows_null_elements=is_set(properties, NULL_ELEMENTS_ALLOWED),
         appends=non_blocking and operation is Operation.UPSERT,
         fixed_ids=non_blocking,

@@ -477,6 +477,7 @@ def _write_log(
         records=records,
         deletes=deletes,
         block_format=state.log_format,
+        has_statistics=state.has_ranges,
     )
     facts = log_file_facts(data, path=path)
     size = _put(path, data, facts, "CREATE", group.partition, state)
