@@ -29,11 +29,12 @@ from bucketlake.metadata.places import (
     COLUMN_STATS,
     FILES,
     MAINTAINED,
+    PARTITION_STATS,
     STATISTICS,
     folder_of,
     timeline_properties,
 )
-from bucketlake.metadata.stats_change import stats_of
+from bucketlake.metadata.stats_change import changed_types, stats_of
 from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
 from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
@@ -123,11 +124,12 @@ class Delisted:
         )
 
 
-def delist_unmaintained(store: Store) -> Delisted:
-    """Let nobody look at what we would not keep in step, and delete it."""
+def delist_unmaintained(store: Store, *, also: Collection[str] = ()) -> Delisted:
+    """Let nobody look at what we would not keep in step, and delete it; `also` what a commit finds that it cannot."""
     with table_lock(store):
         properties = load_properties(store)
-        others = unmaintained(store, properties)
+        doubtful = set(properties.metadata_partitions).intersection(also)
+        others = tuple(sorted(doubtful.union(unmaintained(store, properties))))
         if others:
             count = int(properties.raw.get(DELISTINGS) or 0) + 1
             kept = sorted(set(properties.metadata_partitions) - set(others))
@@ -155,6 +157,25 @@ def checked_step(store: Store, properties: TableProperties, timeline: Timeline |
             remedy=f"Hudi reads by it, and misses rows. Build it anew: `bucketlake metadata rebuild {store.uri}`.",
         )
     return step
+
+
+def check_types(store: Store, properties: TableProperties, step: Step, *, body: bytes, path: str) -> None:
+    """Refuse a commit whose columns have other types than the ranges of partitions, or delist those, if it may be."""
+    columns, schema = indexed_columns(store), decode_commit_metadata(body, path=path).schema
+    if PARTITION_STATS not in properties.metadata_partitions or columns is None or schema is None:
+        return
+    changed = changed_types(store, step, columns=columns, avro_schema=schema, path=path)
+    if not changed:
+        return
+    if properties.raw.get(UNMAINTAINED) != OnUnmaintained.DELIST:
+        raise UnsupportedError(
+            subject=f"{PARTITION_STATS} of {store.uri}",
+            found=f"ranges of {', '.join(changed)} from before its type changed",
+            supported="widening a range by one of the same type: Hudi's readers fail on two",
+            remedy=f"Let every write delist such statistics: `bucketlake alter {store.uri} --on-unmaintained delist`. "
+            f"Hudi's writers make them again.",
+        )
+    delist_unmaintained(store, also=STATISTICS)
 
 
 def follow(

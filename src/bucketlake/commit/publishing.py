@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bucketlake.commit.claims import Claim, Claims, Outcome, latest_time, list_claims, take, unpacked
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.metadata_table import checked_step, is_listed, latest_metadata_time
+from bucketlake.commit.metadata_table import check_types, checked_step, is_listed, latest_metadata_time
 from bucketlake.commit.metadata_table import follow as put_into_metadata
 from bucketlake.config import TableProperties, load_properties
 from bucketlake.index.keeper import NOTHING, carry_out
@@ -84,8 +84,7 @@ def decide(
         is_plan = decision.outcome is Outcome.SCHEDULE
         followed = _NOT_FOLLOWED
         if decision.outcome is Outcome.ROLLBACK or (not is_plan and tells_of(decision.action)):
-            is_commit = decision.outcome is Outcome.COMMIT
-            followed = _in_metadata(store, timeline, clock, after=latest, is_commit=is_commit)
+            followed = _in_metadata(store, timeline, clock, decision, after=latest)
             latest = followed.completed or latest
         claim = Claim(
             number=claims.next_number,
@@ -117,7 +116,9 @@ class _Followed:
 _NOT_FOLLOWED = _Followed()
 
 
-def _in_metadata(store: Store, timeline: Timeline, clock: Clock, *, after: str, is_commit: bool) -> _Followed:
+def _in_metadata(
+    store: Store, timeline: Timeline, clock: Clock, decision: Decision, *, after: str
+) -> _Followed:
     """Choose how the metadata table follows, if there is one to keep.
 
     Somebody may have built it since we began. What is put on top of a gap hides the gap for good, so a commit is
@@ -126,8 +127,14 @@ def _in_metadata(store: Store, timeline: Timeline, clock: Clock, *, after: str, 
     properties = load_properties(store)
     if not is_listed(properties):
         return _NOT_FOLLOWED
-    if is_commit:
-        own = checked_step(store, properties, timeline).metadata
+    if decision.outcome is Outcome.COMMIT:
+        step = checked_step(store, properties, timeline)
+        own = step.metadata
+        if decision.action is not Action.CLEAN:
+            body = read_inflight(store, properties, decision.instant, decision.action)
+            path = instant_path(properties, InstantName(decision.instant, decision.action, State.INFLIGHT))
+            if body:
+                check_types(store, properties, step, body=body, path=path)
         properties = load_properties(store)  # without what was delisted
     else:
         own = load_metadata_timeline(store, properties)

@@ -113,7 +113,15 @@ def partition_key(column: str, partition: str) -> str:
     >>> partition_key("a", "p0169")
     'BFHqp2KLzrM=+Z6Ox3BeXh8='
     """
-    return _hashed(column) + _hashed(key_of(partition))
+    return column_key(column) + _hashed(key_of(partition))
+
+
+def column_key(column: str) -> str:
+    """Return what all keys of a column begin with."""
+    return _hashed(column)
+
+
+_HASH_LETTERS = 12
 
 
 def _hashed(name: str) -> str:
@@ -173,6 +181,33 @@ def _rank(value: Value, type: ValueType) -> object:
     if isinstance(value, float):
         return (value != value, value if value == value else 0.0, not str(value).startswith("-"))
     return value  # code points and UTF-8 bytes have the same order
+
+
+def are_comparable(one: Kind, other: Kind) -> bool:
+    """Tell whether Hudi can widen a range of one kind by one of the other: in Java they must be of one class.
+
+    >>> are_comparable(Kind.TIMESTAMP_MILLIS, Kind.TIMESTAMP_MICROS), are_comparable(Kind.INT, Kind.LONG)
+    (True, False)
+    """
+    return Kind.NULL in (one, other) or _CLASSES.get(one, one.name) == _CLASSES.get(other, other.name)
+
+
+_CLASSES = {
+    kind: word
+    for word in ("LOCAL_TIMESTAMP", "TIMESTAMP", "TIME")
+    for kind in Kind
+    if kind.name.startswith(f"{word}_")
+} | {Kind.FIXED: Kind.BYTES.name}
+
+
+def kinds_of_columns(values: Values, *, path: str) -> dict[str, frozenset[Kind]]:
+    """Return of which kinds the ranges of each column are, by the beginning of their keys: see `column_key`."""
+    found: dict[str, set[Kind]] = {}
+    for key, value in values.items():
+        is_plain = value[-3:] == b"\0\0\0" and value[-5:-4] == b"\x02"
+        kind = Kind(value[-4] >> 1) if is_plain else decode_range(value, path=path)[1].type.kind
+        found.setdefault(key[:_HASH_LETTERS], set()).add(kind)
+    return {column: frozenset(kinds) for column, kinds in found.items()}
 
 
 Values = Mapping[str, bytes]

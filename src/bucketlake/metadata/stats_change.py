@@ -20,6 +20,8 @@ from bucketlake.metadata.change import Change
 from bucketlake.metadata.column_stats import (
     ColumnRange,
     ValueType,
+    are_comparable,
+    column_key,
     encode_range,
     file_key,
     partition_key,
@@ -29,9 +31,12 @@ from bucketlake.metadata.column_stats import (
 from bucketlake.metadata.delta import ShardChange
 from bucketlake.metadata.file_ranges import ranges_of
 from bucketlake.metadata.indexed_columns import described_columns
+from bucketlake.metadata.listing import slice_of
 from bucketlake.metadata.places import COLUMN_STATS, PARTITION_STATS, folder_of
+from bucketlake.metadata.stats_shard import kinds_in
+from bucketlake.metadata.step import Step
 from bucketlake.schema import parse_avro
-from bucketlake.storage import Store, in_parallel
+from bucketlake.storage import FileStat, Store, in_parallel
 
 
 def stats_of(
@@ -76,6 +81,27 @@ def stats_of(
     return changes
 
 
+def changed_types(
+    store: Store, step: Step, *, columns: Sequence[str], avro_schema: str, path: str
+) -> list[str]:
+    """Name the columns of which `partition_stats` has ranges that those of files with this schema cannot widen.
+
+    A column that was an int and is a long now is one: Hudi's reader would fail on the two. Hudi itself never widens.
+    """
+    described = described_columns(columns, parse_avro(avro_schema, path=path))
+    files = store.list(folder_of(PARTITION_STATS)).files
+    known = [kinds_in(store, slice_of(files, step, file_id=shard)) for shard in _shards_in(files)]
+    return [
+        column
+        for column, type in described.items()
+        if not all(
+            are_comparable(kind, type.kind)
+            for kinds in known
+            for kind in kinds.get(column_key(column), frozenset())
+        )
+    ]
+
+
 def _ranges_of_files(
     store: Store, change: Change, described: Mapping[str, ValueType]
 ) -> dict[str, list[ColumnRange]]:
@@ -108,9 +134,7 @@ def _sharded(
     """Put keys into the shards that there are: how many is nowhere written down."""
     if not said and not gone:
         return []
-    names = (split_path(file.path)[1] for file in store.list(folder_of(partition)).files)
-    parsed = (parse_index_base_file_name(name) or parse_log_file_name(name) for name in names)
-    shards = sorted({name.file_id for name in parsed if name is not None})
+    shards = _shards_in(store.list(folder_of(partition)).files)
     if not shards:
         return []  # somebody has just deleted it
     values: list[dict[str, bytes]] = [{} for _ in shards]
@@ -126,3 +150,9 @@ def _sharded(
         for file_id, some, keys_gone in zip(shards, values, deleted, strict=True)
         if some or keys_gone
     ]
+
+
+def _shards_in(files: Iterable[FileStat]) -> list[str]:
+    names = (split_path(file.path)[1] for file in files)
+    parsed = (parse_index_base_file_name(name) or parse_log_file_name(name) for name in names)
+    return sorted({name.file_id for name in parsed if name is not None})

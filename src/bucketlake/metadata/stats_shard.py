@@ -7,14 +7,39 @@ from collections.abc import Iterator
 from bucketlake import hfile
 from bucketlake.logfile.deletes import delete_records
 from bucketlake.logfile.frame import BlockType, decode_blocks
-from bucketlake.metadata.column_stats import Values, merge_values
+from bucketlake.metadata.column_stats import Kind, Values, kinds_of_columns, merge_values
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.storage import Store
+from bucketlake.storage import FileCache, Store
 
 
 def read_stats(store: Store, shard: ShardSlice) -> dict[str, bytes]:
     """Return the records of a shard by key, as they are stored: what its next base file is made of."""
     return merge_values(_parts(store, shard), path=_path_of(shard))
+
+
+_KINDS: FileCache[dict[str, frozenset[Kind]]] = FileCache("kinds in statistics")
+_COLUMN_BYTES = 300
+
+
+def kinds_in(store: Store, shard: ShardSlice) -> dict[str, frozenset[Kind]]:
+    """Return of which kinds the ranges of each column are, by `column_key`. A file is read once by a process."""
+    found: dict[str, frozenset[Kind]] = {}
+    for file in (shard.base, *shard.logs):
+        if file is None:
+            continue
+        known = _KINDS.get(store, file)
+        if known is None:
+            alone = ShardSlice(None, (file,)) if file in shard.logs else ShardSlice(file, ())
+            known = {}
+            for values, _ in _parts(store, alone):
+                known = _joined(known, kinds_of_columns(values, path=file.path))
+            _KINDS.put(store, file, known, _COLUMN_BYTES * (1 + len(known)))
+        found = _joined(found, known)
+    return found
+
+
+def _joined(one: dict[str, frozenset[Kind]], other: dict[str, frozenset[Kind]]) -> dict[str, frozenset[Kind]]:
+    return {key: one.get(key, frozenset()) | other.get(key, frozenset()) for key in one | other}
 
 
 def _path_of(shard: ShardSlice) -> str:

@@ -183,3 +183,21 @@ def test_ranges_are_those_of_the_rows(
             expected = as_stored(ends["min"].as_py()), as_stored(ends["max"].as_py())
             assert ((said.least, said.most), said.nulls) == (expected, batch[column].null_count)
             assert said.values == len(rows)
+
+
+def test_a_column_that_widens_makes_statistics_of_partitions_useless(tmp_path: Path) -> None:
+    narrow = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("dt", pa.string())])
+    wide = narrow.set(1, pa.field("n", pa.int64()))
+    table = create_table(tmp_path / "t", narrow, key="id", partition="dt", buckets=1)
+    table.metadata.build()
+    list_statistics(table.store, narrow.names)
+    row = {"id": 1, "n": 2, "dt": "a"}
+    table.upsert(pa.Table.from_pylist([row], narrow))
+    more = pa.Table.from_pylist([{**row, "n": 1 << 40}], wide)
+    with pytest.raises(UnsupportedError, match="ranges of n from before its type changed"):
+        table.upsert(more, merge_schema=True)
+    table.alter(on_unmaintained="delist")
+    table = Table.open(table.store.uri)
+    table.upsert(more, merge_schema=True)
+    assert Table.open(table.store.uri).properties.metadata_partitions == ("files",)
+    assert table.to_arrow()["n"].to_pylist() == [1 << 40]
