@@ -301,7 +301,7 @@ class Table:
         `keep_commits` writes see, thirty unless it is set.
 
         `on_unmaintained` says what becomes of parts of the metadata table that bucketlake does not keep in step, such
-        as Hudi's statistics of columns: a write refuses such a table (`refuse`), or delists them (`delist`).
+        as Hudi's record index: a write refuses such a table (`refuse`), or delists them (`delist`).
         """
         changes = options_of(
             merge_schema=given.flag_if_given(merge_schema, "merge_schema"),

@@ -21,7 +21,12 @@ from enum import StrEnum
 from bucketlake.commit.locks import table_lock
 from bucketlake.config import TableProperties, load_properties, update_properties
 from bucketlake.errors import CorruptTableError, UnsupportedError
-from bucketlake.layout.names import METADATA_TABLE_FOLDER, parse_log_file_name, split_path
+from bucketlake.layout.names import (
+    INDEX_DEFINITIONS_PATH,
+    METADATA_TABLE_FOLDER,
+    parse_log_file_name,
+    split_path,
+)
 from bucketlake.metadata.change import change_of
 from bucketlake.metadata.delta import delta_commit
 from bucketlake.metadata.indexed_columns import indexed_columns
@@ -100,8 +105,9 @@ def check_maintained(store: Store, properties: TableProperties) -> None:
         raise UnsupportedError(
             subject=f"{LISTED} of {store.uri}",
             found=",".join(properties.metadata_partitions),
-            supported=f"writing where {', '.join(sorted(MAINTAINED))} is all: Hudi reads by {', '.join(others)} too, "
-            f"and would miss our rows",
+            supported=f"writing where {FILES} is all, or has beside it statistics of columns that "
+            f"{INDEX_DEFINITIONS_PATH} names, in version V2: Hudi reads by {', '.join(others)} too, and would miss our "
+            f"rows",
             remedy=f"Delist the others with `bucketlake metadata delist {store.uri}`, or let every write do so: "
             f"`bucketlake alter {store.uri} --on-unmaintained delist`. Hudi's writers make them again unless they are "
             f"told not to: see docs/metadata-table.md.",

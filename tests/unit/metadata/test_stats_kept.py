@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketlake import Table, create_table
+from bucketlake import ConsistentBuckets, ResizeTrigger, Table, create_table
 from bucketlake.commit.claims import list_claims
 from bucketlake.errors import UnsupportedError
 from bucketlake.layout.names import INDEX_DEFINITIONS_PATH
 from bucketlake.metadata.column_stats import Kind
 from bucketlake.metadata.places import COLUMN_STATS, PARTITION_STATS
+from bucketlake.services.resize import look_for_resize, schedule_resize
 from stand_ins.listed_statistics import META, described, list_statistics
 from stand_ins.orders_table import SCHEMA, orders, orders_table
 
@@ -201,3 +202,24 @@ def test_a_column_that_widens_makes_statistics_of_partitions_useless(tmp_path: P
     table.upsert(more, merge_schema=True)
     assert Table.open(table.store.uri).properties.metadata_partitions == ("files",)
     assert table.to_arrow()["n"].to_pylist() == [1 << 40]
+
+
+@pytest.mark.parametrize("virtual_logs", [False, True])
+def test_logs_beside_a_resize_are_described_by_the_rows_that_they_stand_for(
+    tmp_path: Path, virtual_logs: bool
+) -> None:
+    index = ConsistentBuckets(2, virtual_logs=virtual_logs)
+    table = orders_table(tmp_path / "orders", index=index)
+    table.upsert(orders(range(100), "first", 0))
+    table.metadata.build()
+    list_statistics(table.store, SCHEMA.names)
+    trigger = ResizeTrigger(file_bytes=2_000, split_threshold=1.0, merge_threshold=0.1)
+    assert schedule_resize(table.store, look_for_resize(table.store, trigger)) is not None
+    before = files_of(table).keys()
+    table.upsert(orders(range(50), "second", 7))
+    names = files_of(table).keys() - before
+    found = described(table.store, COLUMN_STATS)
+    assert {name for name, _ in found} == names
+    assert len(names) > 4, "the old buckets' logs and those of the new ones"
+    stamps = {(said.least, said.most) for (_, column), said in found.items() if column == "ts"}
+    assert stamps == {(7, 7)}
