@@ -18,6 +18,7 @@ from bucketlake.errors import UnsupportedError
 from bucketlake.layout.names import INDEX_DEFINITIONS_PATH
 from bucketlake.metadata.column_stats import Kind
 from bucketlake.metadata.places import COLUMN_STATS, PARTITION_STATS
+from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.services.resize import look_for_resize, schedule_resize
 from stand_ins.listed_statistics import META, described, list_statistics
 from stand_ins.orders_table import SCHEMA, orders, orders_table
@@ -76,6 +77,17 @@ def test_what_is_cleaned_is_described_no_more(table: Table) -> None:
     after = {name for name, _ in described(table.store, COLUMN_STATS)}
     assert after < before
     assert after <= files_of(table).keys()
+
+
+def test_compacted_statistics_say_the_same(table: Table) -> None:
+    for ts in range(3):
+        table.upsert(orders(range(8 + ts), "more", ts + 1))
+    table.clean(retain_versions=1)
+    before = [described(table.store, partition) for partition in (COLUMN_STATS, PARTITION_STATS)]
+    assert compact_metadata(table.store)
+    assert [described(table.store, partition) for partition in (COLUMN_STATS, PARTITION_STATS)] == before
+    table.upsert(orders([500], "more", 9))
+    assert described(table.store, PARTITION_STATS)["p0", "id"].most == 500
 
 
 def test_a_log_of_deletes_has_no_values(tmp_path: Path) -> None:
