@@ -103,6 +103,7 @@ def run_and_check(
         index=KINDS[kind].index,
         table_type=KINDS[kind].table_type,
         name="t",
+        metadata=seed % 2 == 0,
         storage_options=options or None,
     )
     arguments = Arguments(
