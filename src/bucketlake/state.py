@@ -49,7 +49,8 @@ from bucketlake.timeline import (
     shift_instant,
 )
 
-_LOAD_ATTEMPTS = 3
+_LOAD_ATTEMPTS = 8
+"""Each is at another moment. A restore takes the rollbacks that it is made of off the timeline one by one."""
 _ONE_DAY_MS = 24 * 60 * 60 * 1000
 
 

@@ -41,6 +41,7 @@ from bucketlake.services import (
     Retention,
     archive_table,
     clean_table,
+    compact_metadata,
     compact_table,
     create_savepoint,
     delete_savepoint,
@@ -224,11 +225,7 @@ def properties_cases() -> Iterator[Case]:
     )
 
     def with_metadata() -> Bucket:
-        store = copy_of(written("cow"))
-        update_properties(store, {"hoodie.table.metadata.partitions": "files,column_stats"})
-        for number in range(3):
-            store.put(f".hoodie/metadata/files/{number}", b"")
-        return store
+        return copy_of(written("cow" + KEPT))
 
     def drop(store: Store) -> None:
         run_drop_metadata_table(plan_drop_metadata_table(load_state(store)), store)
@@ -270,6 +267,7 @@ def compacted(kept: str) -> Bucket:
 def cleaned(kept: str) -> Bucket:
     store = copy_of(compacted(kept))
     clean_table(store, retain=Retention(commits=1))
+    compact_metadata(store)
     for number in range(3):
         table_of(store).upsert(orders([0, 2], "d", 4 + number))
     return store

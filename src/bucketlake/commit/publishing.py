@@ -187,7 +187,7 @@ def is_settled(store: Store, properties: TableProperties, claim: Claim, timeline
     if any(plan is not None and plan.target == claim.instant for plan in rollbacks):
         return True
     return not read_inflight(store, properties, claim.instant, claim.action) or _was_undone(
-        store, timeline, claim
+        store, properties, timeline, claim
     )
 
 
@@ -316,16 +316,24 @@ def _is_published(timeline: Timeline, claim: Claim) -> bool:
     return completed_time(timeline, claim.instant, claim.action) is not None
 
 
-def _was_undone(store: Store, timeline: Timeline, claim: Claim) -> bool:
-    """Tell whether a commit was taken back after it was claimed. Hudi's restore leaves a clustering pending again."""
-    undone: set[str] = set()
-    for later in timeline.completed(Action.ROLLBACK, Action.RESTORE):
-        if later.requested > claim.completed:
-            is_restore = later.action is Action.RESTORE
-            undone.update(
-                (read_restore_metadata if is_restore else read_rollback_metadata)(store, later).rolled_back
-            )
-    return claim.instant in undone
+def _was_undone(store: Store, properties: TableProperties, timeline: Timeline, claim: Claim) -> bool:
+    """Tell whether a commit was taken back after it was claimed. Hudi's restore leaves a clustering pending again.
+
+    What a restore is made of goes when it is done, and the restore tells it then.
+    """
+    while True:
+        later = [
+            i for i in timeline.completed(Action.ROLLBACK, Action.RESTORE) if i.requested > claim.completed
+        ]
+        try:
+            return any(claim.instant in _undone_by(store, one) for one in later)
+        except FileNotFoundError:
+            timeline = load_timeline(store, properties)
+
+
+def _undone_by(store: Store, later: Instant) -> tuple[str, ...]:
+    read = read_restore_metadata if later.action is Action.RESTORE else read_rollback_metadata
+    return read(store, later).rolled_back
 
 
 def _exists(store: Store, path: str) -> bool:

@@ -498,7 +498,11 @@ def _refuse_undone(transaction: Transaction, timeline: Timeline) -> None:
         raise _overtaken(transaction, f"rollback of {rollback.requested}")
     for rollback in timeline.completed(Action.ROLLBACK):
         if rollback.requested > transaction.instant:
-            undone = set(read_rollback_metadata(transaction.store, rollback).rolled_back)
+            try:
+                undone = set(read_rollback_metadata(transaction.store, rollback).rolled_back)
+            except FileNotFoundError:
+                # Only the restore that it is a part of takes a rollback off the timeline.
+                raise _overtaken(transaction, f"restore with the rollback of {rollback.requested}") from None
             if undone & transaction.seen:
                 raise _overtaken(transaction, f"rollback of {', '.join(sorted(undone))}")
     _refuse_other_layout(transaction, timeline)
