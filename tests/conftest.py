@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parent / "golden"
 hypothesis.settings.register_profile(
     "ci", max_examples=60, deadline=None, print_blob=True, derandomize=True, database=None
 )
-hypothesis.settings.register_profile("soak", max_examples=5_000, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("soak", max_examples=1_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 if os.environ.get("HYPOTHESIS_PROFILE") != "soak":
