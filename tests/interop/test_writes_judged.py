@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bucketlake import SimpleBuckets, Table, UnsupportedError, create_table
+from bucketlake import SimpleBuckets, Table, create_table
 from bucketlake.commit.transaction import begin
 from bucketlake.index.fingerprint import KeyEncoding, fingerprint, writing_index
 from bucketlake.layout import data_files_of
@@ -436,8 +436,10 @@ def test_hudi_keeps_our_fingerprint_when_it_rewrites_the_properties(hudi: HudiJv
     with_metadata = Table.open(path).properties.raw
     assert with_metadata["hoodie.table.metadata.partitions"]
     assert {key: with_metadata.get(key) for key in before} == before
-    with pytest.raises(UnsupportedError, match="metadata"):
-        table.upsert(batch_of("d", ts=3))
+    table.upsert(batch_of("d", ts=3))
+    assert_same_rows(
+        hudi.read(path, {"hoodie.metadata.enable": "true"}), Table.open(path).to_arrow(), key=["id"]
+    )
 
     hudi.write(path, batch_of("d", ts=3), options)
     without_metadata = Table.open(path).properties.raw
