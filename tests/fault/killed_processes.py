@@ -25,6 +25,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -460,7 +461,9 @@ def _start(arguments: Arguments, role: str) -> int:
             roles = {"service": serve_on, "changer": change_on, "undoer": undo_on, "reader": read_on}
             roles[kind](arguments)
     except BaseException as fault:
-        Log(arguments.folder, "faults").say(f"{role}: {type(fault).__name__}: {fault}".replace("\n", " "))
+        steps = traceback.extract_tb(fault.__traceback__)
+        way = " < ".join(f"{Path(s.filename).name}:{s.lineno} {s.name}" for s in reversed(steps))
+        Log(arguments.folder, "faults").say(f"{role}: {type(fault).__name__}: {fault} < {way}".replace("\n", " "))
         os._exit(1)
     os._exit(0)
 

@@ -157,7 +157,7 @@ def run_and_check(
     check_replaced(Log(str(folder), "changer"), replaced, undoing)
     seen = check_pages(table, Log(str(folder), "reader"), told, present)
     report = check_table(table.store)
-    assert report.findings == (), str(report)
+    assert report.findings == (), "\n".join(map(str, (report, *report.findings)))
 
     fates = Counter(json.loads((folder / "fates.json").read_text()))
     outcomes = {
