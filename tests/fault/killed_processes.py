@@ -463,7 +463,9 @@ def _start(arguments: Arguments, role: str) -> int:
     except BaseException as fault:
         steps = traceback.extract_tb(fault.__traceback__)
         way = " < ".join(f"{Path(s.filename).name}:{s.lineno} {s.name}" for s in reversed(steps))
-        Log(arguments.folder, "faults").say(f"{role}: {type(fault).__name__}: {fault} < {way}".replace("\n", " "))
+        Log(arguments.folder, "faults").say(
+            f"{role}: {type(fault).__name__}: {fault} < {way}".replace("\n", " ")
+        )
         os._exit(1)
     os._exit(0)
 

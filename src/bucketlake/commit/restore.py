@@ -68,12 +68,18 @@ def _complete(
 
     def look(claims: Claims, timeline: Timeline) -> Decision | None:  # noqa: ARG001 # as others are shown them
         nonlocal rollbacks
-        rollbacks = _rollbacks(store, timeline, plan)
-        if completed_time(timeline, restore.requested, Action.RESTORE) is not None:
-            return None
+        try:
+            rollbacks = _rollbacks(store, timeline, plan)
+            if completed_time(timeline, restore.requested, Action.RESTORE) is not None:
+                return None
+            told = {target: store.read(rollback.path) for target, rollback in rollbacks.items()}
+        except FileNotFoundError:
+            if _is_done(store, properties, restore):
+                return None  # by another, who is taking them away
+            raise
         body = encode_restore_metadata(
             plan,
-            rollbacks={target: store.read(rollback.path) for target, rollback in rollbacks.items()},
+            rollbacks=told,
             started=restore.requested,
             taken_ms=max(0, clock.now_ms() - started_ms),
         )
@@ -89,6 +95,10 @@ def _complete(
         delete_pending(store, properties, instant=rollback.requested, action=Action.ROLLBACK)
         store.delete(rollback.path)
     build_if_wanted(store, load_properties(store), clock=clock)
+
+
+def _is_done(store: Store, properties: TableProperties, restore: Instant) -> bool:
+    return completed_time(load_timeline(store, properties), restore.requested, Action.RESTORE) is not None
 
 
 def _target(

@@ -395,8 +395,8 @@ def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[Cluster
     now = {one.partition: one for one in _ring_states(state, files_of(state, partitions), index)}
     groups = []
     for one in plan.partitions:
-        present = now[one.partition]
-        if present.is_resizing or present.ring != one.ring:
+        present = now.get(one.partition)  # one that was emptied and cleaned since is gone
+        if present is None or present.is_resizing or present.ring != one.ring:
             continue
         for change in one.changes:
             prefixes = [one.ring.nodes[place].file_id_prefix for place in change.places]
