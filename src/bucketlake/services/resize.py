@@ -113,7 +113,7 @@ from bucketlake.timeline import (
 ROUNDS_MAX = 64
 """Every split halves a bucket, so this is never reached by size alone."""
 
-_LOOKS_MAX = 3
+_LOOKS_MAX = 8
 _SAMPLE = 1 << 16
 _CLUSTER = "CLUSTER"
 _log = logging.getLogger("bucketlake.services")
@@ -125,8 +125,8 @@ def look_for_resize(store: Store, trigger: ResizeTrigger | None = None, *, tasks
         state = _checked_state(store)
         try:
             return _plan(state, files_of(state), trigger or ResizeTrigger(), tasks)
-        except CorruptTableError:
-            # Files and rings are read after the timeline: what others completed in between may not fit it.
+        except (CorruptTableError, FileNotFoundError):
+            # Files and rings are read after the timeline: what others completed, or took back, may not fit it.
             if not left or load_state(store).timeline.completed() == state.timeline.completed():
                 raise
     raise AssertionError("the last look returns or raises")
