@@ -246,5 +246,7 @@ def finish(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         table.buckets.abort()
     if table.properties.table_type is TableType.MERGE_ON_READ:
         table.compact()
+    if load_state(store).timeline.pending(Action.CLEAN):
+        table.clean(retain_commits=100)  # finishes them
     for _ in range(2):
         recovery.recover(store, table.properties)

@@ -220,7 +220,8 @@ def refresh(transaction: Transaction) -> tuple[Transaction, TableState]:
 
 
 def _seen(state: TableState) -> frozenset[str]:
-    seen = {i.requested for i in state.timeline.completed()}
+    # A rollback may have drawn the same time as a write: it is none that is built on.
+    seen = {i.requested for i in (*state.timeline.writes, *state.timeline.completed(Action.RESTORE))}
     # A compaction that was planned before may complete beside us: it leaves room for our log files.
     seen |= {i.requested for i in state.timeline.pending(Action.COMPACTION, Action.LOG_COMPACTION)}
     return frozenset(seen)
@@ -391,14 +392,16 @@ def _later_than(transaction: Transaction, state: TableState) -> str | None:
     Somebody drew his time after ours, and was done before we looked. Readers go by the times: for them what we build on
     his files would come before those, and be hidden by them. So another time is drawn.
     """
-    for other in state.timeline.writes:
-        if other.requested >= transaction.instant:
+    for other in state.timeline.instants:
+        if other.requested == transaction.instant:
+            # A rollback or a plan of the same millisecond is not told apart.
+            is_in_the_way = other.action is not transaction.action
+        else:
+            # Beside a resize, a write is later than it.
+            is_built_on = (other.is_completed and other.is_write) or other.requested in transaction.moving
+            is_in_the_way = is_built_on and other.requested > transaction.instant
+        if is_in_the_way:
             return f"{other.action} of {other.requested}"
-    for plan in (i for i in state.timeline.pending() if i.is_write and i.action not in TRANSACTIONS):
-        # A plan of the same millisecond is not told apart; beside a resize, a write is later than it.
-        is_later_resize = plan.requested in transaction.moving and plan.requested > transaction.instant
-        if plan.requested == transaction.instant or is_later_resize:
-            return f"{plan.action} of {plan.requested}"
     return None
 
 

@@ -29,11 +29,14 @@ from bucketlake.layout.names import (
 )
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import LocalStore, MemoryStore, Store
+from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.timeline import (
     Action,
     Clock,
     CommitMetadata,
+    RollbackMetadata,
     encode_commit_metadata,
+    encode_rollback_metadata,
     load_timeline,
     parse_instant_time,
     read_rollback_metadata,
@@ -499,3 +502,37 @@ def test_an_instant_without_its_inflight_file_makes_its_claim_void() -> None:
     abort(transaction)
     assert recover(store, transaction.properties, clock=clock()).published == ()
     write(store, ["a"], Operation.UPSERT)
+
+
+def rollback_at(store: Store, time: str) -> None:
+    """Put a completed rollback of nothing on the timeline, as who takes a dead write back may at any moment."""
+    done = RollbackMetadata(rolled_back=("20200101000000000",), files_deleted=0, deleted={})
+    body = encode_rollback_metadata(
+        done, action=Action.COMMIT, started=time, taken_ms=0, root="memory://somewhere"
+    )
+    store.put(f".hoodie/timeline/{time}_{shift_instant(time, 1)}.rollback", body)
+
+
+def test_a_write_never_keeps_the_time_of_a_rollback_that_was_drawn_beside_it() -> None:
+    ahead = system_ms() + 60_000
+    fixed = Clock(TimelineTimezone.UTC, now_ms=lambda: ahead)
+    drawn = fixed.instant_at(ahead)
+    counting = FaultyStore(table_with_rows())
+    begin(counting, operation=Operation.UPSERT, clock=fixed)
+    collided = 0
+    for number in range(1, len(counting.operations) + 1):
+        store = FaultyStore(
+            table_with_rows(), fails_at=number, meanwhile=lambda inner: rollback_at(inner, drawn)
+        )
+        transaction, _ = begin(
+            store, operation=Operation.UPSERT, clock=Clock(TimelineTimezone.UTC, now_ms=lambda: ahead)
+        )
+        collided += transaction.instant != drawn
+        if transaction.instant == drawn:
+            # It came after all had been looked at: what others then build on is still told apart from it.
+            metadata = CommitMetadata(operation="UPSERT", write_stats=(write_file(transaction, "a", 0),))
+            later, _ = begin(store.inner, operation=Operation.UPSERT)
+            commit(transaction, metadata)
+            with pytest.raises(CommitConflictError):
+                commit(later, CommitMetadata(operation="UPSERT", write_stats=(write_file(later, "a", 0),)))
+    assert collided
