@@ -25,7 +25,7 @@ from bucketlake.commit.recovery import pending_rescales
 from bucketlake.config import TableType
 from bucketlake.errors import ConflictError, InstantError
 from bucketlake.index.resizes import pending_resizes
-from bucketlake.services import check_table, run_clustering, run_resize
+from bucketlake.services import Kind, check_table, run_clustering, run_resize
 from bucketlake.state import load_state
 from bucketlake.timeline import Action
 from fault.killed_processes import (
@@ -157,7 +157,9 @@ def run_and_check(
     check_replaced(Log(str(folder), "changer"), replaced, undoing)
     seen = check_pages(table, Log(str(folder), "reader"), told, present)
     report = check_table(table.store)
-    assert report.findings == (), "\n".join(map(str, (report, *report.findings)))
+    # A clean or a savepoint that was cut off waits for the next one.
+    wrong = [finding for finding in report.findings if finding.kind is not Kind.UNFINISHED]
+    assert not wrong, "\n".join(map(str, wrong))
 
     fates = Counter(json.loads((folder / "fates.json").read_text()))
     outcomes = {
@@ -246,7 +248,5 @@ def finish(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         table.buckets.abort()
     if table.properties.table_type is TableType.MERGE_ON_READ:
         table.compact()
-    if load_state(store).timeline.pending(Action.CLEAN):
-        table.clean(retain_commits=100)  # finishes them
     for _ in range(2):
         recovery.recover(store, table.properties)

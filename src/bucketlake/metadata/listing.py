@@ -69,7 +69,10 @@ def list_by_metadata(
     shard = slice_of(store.list(folder_of(FILES)).files, step, file_id=FILES_SHARD)
     if shard.lost:
         return None
-    records = read_files(store, shard, partitions)
+    try:
+        records = read_files(store, shard, partitions)
+    except FileNotFoundError:
+        return None  # taken back, or cleaned, since the folder was listed
     listed = live_partitions(records)
     wanted = listed if partitions is None else sorted(set(partitions).intersection(listed))
     return {partition: _data_files(partition, records.get(key_of(partition), {})) for partition in wanted}
