@@ -1,7 +1,8 @@
 """`python -m benchmarks.metadata_table`: what a metadata table costs a commit, and what it saves when files are listed.
 
     planning    requests and seconds until a write of 100 rows into 5 partitions knows its file groups, and until a read
-                knows its files, with 10, 1,000 and 10,000 partitions; in a folder, and where every request takes 20 ms
+                knows its files, with 10, 1,000 and 10,000 partitions; in a folder and where every request takes 20 ms,
+                or with `--place s3://…` on an object store, as it is and with 20 ms more a request
     commit      CPU seconds of five upserts of 5 % into 1,000,000 rows, merge-on-read, with it and without, in turn
 
 Both tables have the same files. Where requests take time, sixteen are under way at once, as on an object store.
@@ -73,9 +74,23 @@ def orders(first: int, count: int, partitions: int, ts: int) -> pa.Table:
     )
 
 
-def made(folder: Path, rows: pa.Table, *, buckets: int, metadata: bool) -> Table:
+@dataclass(frozen=True)
+class Place:
+    """Where tables are made."""
+
+    uri: str
+    options: dict[str, str]
+
+    def table(self, name: str) -> str:
+        return f"{self.uri}/{name}"
+
+    def open(self, name: str) -> Store:
+        return open_store(self.table(name), self.options or None)
+
+
+def made(place: Place, name: str, rows: pa.Table, *, buckets: int, metadata: bool) -> Table:
     table = create_table(
-        str(folder),
+        place.table(name),
         SCHEMA,
         key="id",
         partition="dt",
@@ -83,38 +98,39 @@ def made(folder: Path, rows: pa.Table, *, buckets: int, metadata: bool) -> Table
         buckets=buckets,
         table_type="MERGE_ON_READ",
         metadata=metadata,
+        storage_options=place.options or None,
     )
     table.bulk_insert(rows, maintenance="off")
     return table
 
 
-def plan(path: Path, partitions: int, *, seconds: float, whole: bool) -> tuple[int, float]:
+def plan(place: Place, name: str, partitions: int, *, seconds: float, whole: bool) -> tuple[int, float]:
     """Load a table and list what a write, or a read, looks at; cold: nothing is remembered."""
     set_memory_budget(0)
     set_memory_budget("256MiB")
-    store = Slow(open_store(str(path)), seconds)
+    store = Slow(place.open(name), seconds)
     touched = None if whole else [f"d{n:05d}" for n in range(min(TOUCHED, partitions))]
     start = time.perf_counter()
     files_of(load_state(store), touched)
     return store.requests, time.perf_counter() - start
 
 
-def planning(folder: Path, counts: list[int]) -> Shown:
+def planning(place: Place, counts: list[int]) -> Shown:
     shown = Shown(
-        title="planning: requests, and seconds in a folder and with 20 ms a request", title_justify="left"
+        title="planning: requests, and seconds as it is and with 20 ms more a request", title_justify="left"
     )
     for name in ("partitions", "what", "without", "", "", "with metadata table", "", ""):
         shown.add_column(name, justify="left" if name == "what" else "right")
     for count in counts:
         rows = orders(0, count, count, 1)
-        places = {kept: folder / f"plan-{count}-{kept}" for kept in (False, True)}
-        for kept, place in places.items():
-            made(place, rows, buckets=1, metadata=kept)
+        names = {kept: f"plan-{count}-{kept}" for kept in (False, True)}
+        for kept, name in names.items():
+            made(place, name, rows, buckets=1, metadata=kept)
         for whole in (False, True):
             cells: list[str] = []
-            for place in places.values():
-                requests, near = plan(place, count, seconds=0.0, whole=whole)
-                _, far = plan(place, count, seconds=REQUEST_SECONDS, whole=whole)
+            for name in names.values():
+                requests, near = plan(place, name, count, seconds=0.0, whole=whole)
+                _, far = plan(place, name, count, seconds=REQUEST_SECONDS, whole=whole)
                 cells += [f"{requests:,}", f"{near:.3f}", f"{far:.2f}"]
             shown.add_row(f"{count:,}", "read of all" if whole else f"write to {TOUCHED}", *cells)
     return shown
@@ -127,9 +143,9 @@ def metered(seconds: list[float]) -> Iterator[None]:
     seconds.append(time.process_time() - start)
 
 
-def commits(folder: Path, count: int, rounds: int) -> Shown:
+def commits(place: Place, count: int, rounds: int) -> Shown:
     tables = {
-        kept: made(folder / f"commit-{kept}", orders(0, count, 20, 1), buckets=4, metadata=kept)
+        kept: made(place, f"commit-{kept}", orders(0, count, 20, 1), buckets=4, metadata=kept)
         for kept in (False, True)
     }
     seconds: dict[bool, list[float]] = {False: [], True: []}
@@ -153,12 +169,16 @@ def main(arguments: list[str] | None = None, show: Callable[[Any], None] | None 
     parser.add_argument("--partitions", type=int, nargs="+", default=[10, 1_000, 10_000])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--place", help="where to make tables, if not in a temporary folder")
+    parser.add_argument("--storage", nargs="*", default=[], metavar="NAME=VALUE", help="of an object store")
     chosen = parser.parse_args(arguments)
     show = show or Console(width=140).print
     folder = Path(tempfile.mkdtemp(prefix="metadata-"))
     try:
-        show(planning(folder, chosen.partitions))
-        show(commits(folder, chosen.rows, chosen.rounds))
+        options = dict(one.split("=", 1) for one in chosen.storage)
+        place = Place(chosen.place or str(folder), options)
+        show(planning(place, chosen.partitions))
+        show(commits(place, chosen.rows, chosen.rounds))
     finally:
         shutil.rmtree(folder)
 
