@@ -35,7 +35,14 @@ from bucketlake.commit.publishing import completed_time
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.rollback import RolledBack, roll_back_run
 from bucketlake.commit.writable import check_writable
-from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError, UnsupportedError
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    ConflictError,
+    CorruptTableError,
+    InstantError,
+    UnsupportedError,
+)
 from bucketlake.index import PlacedIndex
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
@@ -318,7 +325,12 @@ def run_clustering(
             if pending.state is State.REQUESTED:
                 write_inflight(store, state.properties, instant=instant, action=Action.CLUSTERING)
             delete_strangers(state, instant, {path for task in work for path in task.paths})
-            metadata = clustering_metadata(plan, tasks(regroup, work), schema)
+            try:
+                regrouped = tasks(regroup, work)
+            except CorruptTableError as fault:
+                _refuse_changed(state, pending, plan, schema, fault)
+                raise
+            metadata = clustering_metadata(plan, regrouped, schema)
             written = [stat.path for stat in metadata.write_stats]
 
             def say() -> Said:
@@ -330,6 +342,19 @@ def run_clustering(
         take_back(store, instant, clock)
         raise
     return report_clustering(instant, completed, metadata)
+
+
+def _refuse_changed(
+    state: TableState, pending: Instant, plan: RequestedReplace, schema: str, fault: CorruptTableError
+) -> None:
+    """Refuse to go on where others have changed the table: rules and files may be of two moments."""
+    now = load_state(state.store)
+    _refuse_late(now, pending, plan, schema)
+    if now.timeline.completed() != state.timeline.completed():
+        raise CommitConflictError(
+            f"others have changed the table while the clustering of {pending.requested} ran, and what it read does not "
+            f"fit together ({fault}). Nothing of it is visible. Cluster again."
+        ) from fault
 
 
 def rollback_clustering(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:
