@@ -263,3 +263,47 @@ def test_a_rollback_between_any_two_operations_of_a_run_leaves_nothing_behind() 
             run_clustering(Interrupted(store, at=number, act=other), instant, clock=clock())
         assert rows_of(table) == before
         check(store, table, before)
+
+
+@cache
+def rescaled_contents() -> tuple[dict[str, bytes], str]:
+    """A table that was given rules after a savepoint."""
+    table = orders_table(f"memory://fault-clustering-{next(_numbers)}", buckets=2, table_type="COPY_ON_WRITE")
+    table.upsert(orders(range(12), "b", 1))
+    savepoint = table.savepoint().instant
+    table.buckets.overwrite("p1,1", bucket_number=3)
+    table.upsert(orders(range(4, 16), "a", 2))
+    files = table.store.list("", recursive=True).files
+    return {file.path: table.store.read(file.path) for file in files}, savepoint
+
+
+@pytest.mark.shows("H2")
+@pytest.mark.parametrize("way", ["restore", "overwrite"])
+def test_other_rules_between_any_two_operations_of_a_clustering_are_no_damage(way: str) -> None:
+    """What a clustering reads may be of two moments then; it gives way, and the table is as sound as before."""
+    found, savepoint = rescaled_contents()
+
+    def copy() -> tuple[Store, Table]:
+        uri = f"memory://fault-clustering-{next(_numbers)}"
+        store = open_store(uri)
+        for path, data in found.items():
+            store.put(path, data)
+        return store, Table.open(uri)
+
+    def change(store: Store) -> None:
+        table = Table(store, load_properties(store))
+        with suppress(ConflictError, ConfigError):
+            if way == "restore":
+                table.restore(savepoint)
+            else:
+                table.buckets.overwrite("p1,4", bucket_number=1)
+
+    counting = FaultyStore(copy()[0])
+    cluster_table(counting, by=["name"])
+    for number in range(len(counting.operations)):
+        store, table = copy()
+        with suppress(ConflictError, ConfigError):
+            cluster_table(Interrupted(store, at=number, act=change), by=["name"])
+        recover(store, load_properties(store), clock=clock(later=True))
+        assert not [f for f in check_table(store).findings if not f.kind.is_remains], number
+        assert table.to_arrow().num_rows in (12, 16)

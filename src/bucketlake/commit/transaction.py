@@ -31,6 +31,7 @@ from bucketlake.commit.heartbeat import (
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_data_files, marked_files
 from bucketlake.commit.operation import TRANSACTIONS, Operation, action_of
+from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.publishing import completed_time, plan_of, settle
 from bucketlake.commit.recovery import look_for_leftovers, recover_from
 from bucketlake.commit.writable import check_writable
@@ -53,7 +54,6 @@ from bucketlake.timeline import (
     delete_pending,
     encode_commit_metadata,
     encode_requested_replace,
-    load_timeline,
     process_clock,
     read_commit_metadata,
     read_requested_replace,
@@ -347,17 +347,10 @@ def _checked(
 ) -> Index:
     """Return the table's index, unless it may not be written."""
     check_writable(state)
-    try:
+    with gives_way(state, "this write began"):
         if check is not None:
             check(state)
         return index_of(state)
-    except FileNotFoundError as gone:
-        if load_timeline(state.store, state.properties).instants == state.timeline.instants:
-            raise
-        raise CommitConflictError(
-            f"others have changed the table while this write began: a file is gone ({gone}). Nothing of it is visible. "
-            f"Run it again."
-        ) from gone
 
 
 def refuse_live_writers(state: TableState, *, but: str = "", clock: Clock | None = None) -> None:

@@ -27,6 +27,7 @@ from bucketlake.commit.claims import latest_time
 from bucketlake.commit.completion import Said, alive
 from bucketlake.commit.heartbeat import list_heartbeats
 from bucketlake.commit.operation import TRANSACTIONS
+from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.publishing import completed_time, plan_of, settle
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.writable import check_writable
@@ -417,8 +418,9 @@ def clean_table(
     pending = [instant.requested for instant in load_state(store).timeline.pending(Action.CLEAN)]
     done = [finish_clean(store, instant, tasks=tasks, clock=clock) for instant in pending]
     state = load_state(store)
-    files = files_of(state, look_at(state))
-    plan = plan_clean(state, files, load_held(state), retain=retain, now=clock.next_instant())
+    with gives_way(state, "a clean was planned"):
+        files = files_of(state, look_at(state))
+        plan = plan_clean(state, files, load_held(state), retain=retain, now=clock.next_instant())
     cleaned = run_clean(plan, store, tasks=tasks, clock=clock)
     return (*done, cleaned) if cleaned is not None else tuple(done)
 

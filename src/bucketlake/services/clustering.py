@@ -31,6 +31,7 @@ from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.commit.claims import list_claims
 from bucketlake.commit.completion import Said, alive, schedule
 from bucketlake.commit.locks import table_lock
+from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.publishing import completed_time
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.rollback import RolledBack, roll_back_run
@@ -39,7 +40,6 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     ConflictError,
-    CorruptTableError,
     InstantError,
     UnsupportedError,
 )
@@ -315,22 +315,18 @@ def run_clustering(
     if pending is None:
         return clustered_before(state, instant)
     try:
-        plan = _checked_plan(state, pending)
-        with alive(
-            store, state.properties, instant=instant, action=Action.CLUSTERING, clock=clock
-        ) as service:
+        with (
+            gives_way(state, f"the clustering of {instant} ran"),
+            alive(store, state.properties, instant=instant, action=Action.CLUSTERING, clock=clock) as service,
+        ):
+            plan = _checked_plan(state, pending)
             schema = schema_text(state)
             _refuse_late(state, pending, plan, schema)
             work = _work(state, pending, plan)
             if pending.state is State.REQUESTED:
                 write_inflight(store, state.properties, instant=instant, action=Action.CLUSTERING)
             delete_strangers(state, instant, {path for task in work for path in task.paths})
-            try:
-                regrouped = tasks(regroup, work)
-            except CorruptTableError as fault:
-                _refuse_changed(state, pending, plan, schema, fault)
-                raise
-            metadata = clustering_metadata(plan, regrouped, schema)
+            metadata = clustering_metadata(plan, tasks(regroup, work), schema)
             written = [stat.path for stat in metadata.write_stats]
 
             def say() -> Said:
@@ -342,19 +338,6 @@ def run_clustering(
         take_back(store, instant, clock)
         raise
     return report_clustering(instant, completed, metadata)
-
-
-def _refuse_changed(
-    state: TableState, pending: Instant, plan: RequestedReplace, schema: str, fault: CorruptTableError
-) -> None:
-    """Refuse to go on where others have changed the table: rules and files may be of two moments."""
-    now = load_state(state.store)
-    _refuse_late(now, pending, plan, schema)
-    if now.timeline.completed() != state.timeline.completed():
-        raise CommitConflictError(
-            f"others have changed the table while the clustering of {pending.requested} ran, and what it read does not "
-            f"fit together ({fault}). Nothing of it is visible. Cluster again."
-        ) from fault
 
 
 def rollback_clustering(store: Store, instant: str, *, clock: Clock | None = None) -> RolledBack | None:
@@ -384,28 +367,30 @@ def cluster_table(
     Those that another process is running are left to it, those that came too late are rolled back.
     """
     state = _checked_state(store)
-    check_sort_columns(table_schema(state), by)
     clock = clock or process_clock(state.properties.timeline_timezone)
+    with gives_way(state, "a clustering was planned"):
+        check_sort_columns(table_schema(state), by)
+        before = [(i, plan_of_clustering(state, i)) for i in state.timeline.pending(Action.CLUSTERING)]
     done = []
-    for pending in state.timeline.pending(Action.CLUSTERING):
-        plan_before = plan_of_clustering(state, pending)
+    for pending, plan_before in before:
         if plan_before is not None and not plan_before.is_sort:
             continue  # a resize is left to who planned it
         with suppress(ConflictError, InstantError):
             done.append(run_clustering(store, pending.requested, tasks=tasks, clock=clock))
     state = load_state(store)
-    files = files_of(state)
-    plan = plan_clustering(
-        state,
-        files,
-        load_held(state),
-        by=by,
-        trigger=trigger,
-        now=clock.next_instant(),
-        sorted_already=find_sorted(state, files, by),
-        row_group_bytes=row_group_bytes,
-    )
-    scheduled = schedule_clustering(store, plan, clock=clock)
+    with gives_way(state, "a clustering was planned"):
+        files = files_of(state)
+        plan = plan_clustering(
+            state,
+            files,
+            load_held(state),
+            by=by,
+            trigger=trigger,
+            now=clock.next_instant(),
+            sorted_already=find_sorted(state, files, by),
+            row_group_bytes=row_group_bytes,
+        )
+        scheduled = schedule_clustering(store, plan, clock=clock)
     if scheduled is not None:
         done.append(run_clustering(store, scheduled, tasks=tasks, clock=clock))
     return tuple(done)

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_file_facts
 from bucketlake.commit.completion import Said, alive, schedule
+from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.publishing import completed_time
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.rollback import RolledBack, roll_back_run
@@ -320,9 +321,10 @@ def compact_table(
         with suppress(ConcurrentWriteError):
             done.append(run_compaction(store, instant, tasks=tasks, clock=clock))
     state = load_state(store)
-    files = files_of(state, look_at(state))
-    plan = plan_compaction(state, files, load_held(state), trigger=trigger, now=clock.next_instant())
-    scheduled = schedule_compaction(store, plan, clock=clock)
+    with gives_way(state, "a compaction was planned"):
+        files = files_of(state, look_at(state))
+        plan = plan_compaction(state, files, load_held(state), trigger=trigger, now=clock.next_instant())
+        scheduled = schedule_compaction(store, plan, clock=clock)
     if scheduled is not None:
         done.append(run_compaction(store, scheduled, tasks=tasks, clock=clock))
     return tuple(done)
