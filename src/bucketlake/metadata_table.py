@@ -7,7 +7,7 @@ from bucketlake.commit.metadata_build import BuiltMetadata
 from bucketlake.commit.metadata_table import Delisted
 from bucketlake.services import MetadataStatus, metadata_status
 from bucketlake.storage import Store
-from bucketlake.write.metadata_table import DropMetadataTable
+from bucketlake.write.metadata_drop import DropMetadataTable
 
 
 class MetadataTable:

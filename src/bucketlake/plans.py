@@ -87,7 +87,7 @@ from bucketlake.storage import Store
 from bucketlake.timeline import Instant
 from bucketlake.write.adopt import AdoptPlan, Progress, run_adopt
 from bucketlake.write.adopt import plan_adopt as check_keys
-from bucketlake.write.metadata_table import (
+from bucketlake.write.metadata_drop import (
     DropMetadataTable,
     plan_drop_metadata_table,
     run_drop_metadata_table,

@@ -65,7 +65,7 @@ from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import WRITE_ACTIONS, Action, load_history
 from bucketlake.write import TableSpec, WriteOptions, append_rows, begin_append, complete_append, create, job
-from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
+from bucketlake.write.metadata_drop import plan_drop_metadata_table, run_drop_metadata_table
 from stand_ins.aging import Bucket, age, copy_of
 from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import SCHEMA, orders

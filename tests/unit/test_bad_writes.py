@@ -31,7 +31,7 @@ from bucketlake.index.told import IndexValue
 from bucketlake.keygen import KeyGenerator
 from bucketlake.state import load_state
 from bucketlake.write import ArrowRows, GroupWritten, KeySum, Operation, WriteState, job, run_write
-from bucketlake.write.metadata_table import plan_drop_metadata_table, run_drop_metadata_table
+from bucketlake.write.metadata_drop import plan_drop_metadata_table, run_drop_metadata_table
 from judges.files import unchanged
 from judges.hudi_rs import read_snapshot
 

@@ -18,7 +18,7 @@ from bucketlake.layout.names import INDEX_DEFINITIONS_PATH, METADATA_TABLE_FOLDE
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore, MemoryStore
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
-from bucketlake.write.metadata_table import (
+from bucketlake.write.metadata_drop import (
     DropMetadataTable,
     plan_drop_metadata_table,
     run_drop_metadata_table,
