@@ -29,6 +29,7 @@ from bucketlake.errors import (
 from bucketlake.index import (
     ConsistentBuckets,
     PartitionBuckets,
+    RecordIndex,
     SimpleBuckets,
     register_engine,
     register_rule_type,
@@ -60,6 +61,7 @@ __all__ = [
     "Op",
     "PartitionBuckets",
     "ProofError",
+    "RecordIndex",
     "ResizeTrigger",
     "Retention",
     "SchemaError",

@@ -44,7 +44,7 @@ from bucketlake.config import (
 )
 from bucketlake.errors import ConfigError, shown
 from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index
-from bucketlake.index.told import refuse_other, told
+from bucketlake.index.told import is_kept_in_metadata, refuse_other, told
 from bucketlake.keygen import KeyGenerator
 from bucketlake.looks import look_at
 from bucketlake.metadata_table import MetadataTable
@@ -152,6 +152,9 @@ def create_table(
         SimpleBuckets(4)                                   every partition has 4 buckets; `buckets=4` is short for it
         PartitionBuckets("2026-.*,16;^eu/,8", default=4)   partitions have counts by rules on their paths
         ConsistentBuckets(4)                               buckets are split and merged while the table grows
+        RecordIndex()                                      the metadata table says where every key lives: one row for a
+                                                           key in the whole table, and it moves with its partition
+        RecordIndex(per_partition=True)                    the same for each partition
 
     In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time
     may both commit: none needs to be run again. With `metadata`, it has Hudi's metadata table from the start: see
@@ -184,7 +187,7 @@ def create_table(
     )
     has_metadata = given.flag(metadata, "metadata")
     table = Table(store, create(store, spec))
-    if has_metadata:
+    if has_metadata or is_kept_in_metadata(spec.index):
         table.metadata.build()
         table.properties = load_properties(store)
     return table

@@ -17,7 +17,7 @@ import pyarrow as pa
 from bucketlake import Table
 from bucketlake.config import update_properties
 from bucketlake.index.keeper import Keeper, Upkeep
-from bucketlake.index.listed import LISTED_INDEXES, register_listed_index
+from bucketlake.index.listed import LISTED_INDEXES, EntryFile, register_listed_index
 from bucketlake.storage import Store
 from bucketlake.timeline import Action
 
@@ -35,9 +35,9 @@ class KeyList:
         hashes = [zlib.crc32(key.encode()) for key in record_keys.to_pylist()]
         return np.array(hashes, np.int64) % self.shards
 
-    def entry_file(self, shard: int, entries: pa.Table, *, instant: str) -> tuple[str, bytes]:
+    def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> dict[str, EntryFile]:
         lines = [[entry["key"], entry["partition"], entry["file_id"]] for entry in entries.to_pylist()]
-        return f"{FOLDER}/{instant}/{shard}.json", json.dumps(lines).encode()
+        return {f"{FOLDER}/{instant}/{shard}.json": EntryFile(json.dumps(lines).encode(), entries)}
 
 
 class KeyListKeeper(Keeper):

@@ -21,6 +21,7 @@ import pyarrow as pa
 from bucketlake.errors import ConfigError
 from bucketlake.index import ENTRIES, NewKeys, NewTable, RecordedIndex, register_engine
 from bucketlake.index.keeper import Keeper, Upkeep
+from bucketlake.index.listed import EntryFile
 from bucketlake.layout import FileSlice
 from bucketlake.layout.names import new_file_id
 from bucketlake.state import TableState
@@ -106,7 +107,12 @@ class LedgerIndex(RecordedIndex):
         return pa.Table.from_arrays([pa.array(c, pa.string()) for c in columns], schema=ENTRIES)
 
     def assign(
-        self, new: Sequence[NewKeys], groups: Mapping[str, Mapping[str, FileSlice]], *, instant: str
+        self,
+        new: Sequence[NewKeys],
+        groups: Mapping[str, Mapping[str, FileSlice]],
+        *,
+        instant: str,
+        row_bytes: int,
     ) -> Sequence[str]:
         filled: dict[str, int] = {}
         assigned = []
@@ -116,13 +122,14 @@ class LedgerIndex(RecordedIndex):
             assigned.append(new_file_id(f"{number:08d}", partition=keys.partition, instant=instant))
         return assigned
 
-    def entry_file(self, shard: int, entries: pa.Table, *, instant: str) -> tuple[str, bytes]:
+    def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> dict[str, EntryFile]:
         body = {
             self._name(entry["partition"], entry["key"]): entry["file_id"]
             and [entry["partition"], entry["file_id"]]
             for entry in entries.to_pylist()
         }
-        return f"{FOLDER}/{instant}/{shard}.json", json.dumps(body, sort_keys=True).encode()
+        data = json.dumps(body, sort_keys=True).encode()
+        return {f"{FOLDER}/{instant}/{shard}.json": EntryFile(data, entries)}
 
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
         ours = shards_of(self.store, instant)

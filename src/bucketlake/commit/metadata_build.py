@@ -21,11 +21,20 @@ from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED, de
 from bucketlake.commit.operation import TRANSACTIONS
 from bucketlake.commit.publishing import settle
 from bucketlake.commit.writable import WRITABLE_VERSION
-from bucketlake.config import TableProperties, load_properties, rendered, table_checksum, update_properties
+from bucketlake.config import (
+    RECORD_LEVEL,
+    TableProperties,
+    load_properties,
+    rendered,
+    table_checksum,
+    update_properties,
+)
 from bucketlake.errors import ConcurrentWriteError, ConflictError, UnsupportedError
+from bucketlake.index.record_level import stored_record_index
 from bucketlake.layout import BaseFile, DataFile, TimelineView, stated_in
 from bucketlake.layout.names import (
     HEARTBEAT_FOLDER,
+    INDEX_DEFINITIONS_PATH,
     METADATA_PROPERTIES_PATH,
     METADATA_TABLE_FOLDER,
     partition_metadata_path,
@@ -33,8 +42,10 @@ from bucketlake.layout.names import (
 )
 from bucketlake.layout.partition_metadata import render_partition_metadata
 from bucketlake.metadata.change import change_of, tells_of
-from bucketlake.metadata.delta import first_commit
-from bucketlake.metadata.places import FILES, FIRST_INSTANT, folder_of
+from bucketlake.metadata.delta import first_commit, first_record_commit
+from bucketlake.metadata.index_definitions import DEFINITIONS_KEY, define, record_index_definition
+from bucketlake.metadata.places import FILES, FIRST_INSTANT, RECORD_INDEX, folder_of
+from bucketlake.metadata.record_shards import shard_file_id
 from bucketlake.state import TableState, list_folders, load_state, view_for
 from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
@@ -159,9 +170,10 @@ def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata
             if caught_up is not None:
                 completed = clock.next_instant(after=latest_time(timeline, claims))
                 _put(store, properties, caught_up, completed)
+                listed = _begin_index(store, properties, caught_up, clock.next_instant(after=completed))
                 if _is_overtaken(store, properties, claims, timeline):
                     continue
-                update_properties(store, {LISTED: FILES, LISTED_INFLIGHT: "", WANTED: None})
+                update_properties(store, {LISTED_INFLIGHT: "", WANTED: None, **listed})
                 count = sum(map(len, caught_up.values()))
                 return BuiltMetadata(
                     table=store.uri, partitions=len(caught_up), files=count, completed=completed
@@ -236,6 +248,23 @@ def _put(store: Store, properties: TableProperties, files: Files, completed: str
     for path, content in first.files.items():
         store.put(path, content)
     put_instant(store, properties, FIRST_INSTANT, Action.DELTA_COMMIT, completed=completed, body=first.body)
+
+
+def _begin_index(store: Store, properties: TableProperties, files: Files, completed: str) -> dict[str, str]:
+    """Begin the record-level index of a table that has one and no rows yet; return what the table is to list."""
+    if properties.engine not in RECORD_LEVEL or any(files.values()):
+        return {LISTED: FILES}
+    value = stored_record_index(properties)
+    instant = f"{1:0{len(FIRST_INSTANT)}d}"
+    # Shards of a partition come with its first commit.
+    shards = [] if value.per_partition else [shard_file_id(number) for number in range(value.shard_count)]
+    store.put(partition_metadata_path(folder_of(RECORD_INDEX)), render_partition_metadata(instant, 1))
+    first = first_record_commit(instant, shards)
+    for path, content in first.files.items():
+        store.put(path, content)
+    put_instant(store, properties, instant, Action.DELTA_COMMIT, completed=completed, body=first.body)
+    define(store, RECORD_INDEX, record_index_definition(is_partitioned=value.per_partition))
+    return {LISTED: f"{FILES},{RECORD_INDEX}", DEFINITIONS_KEY: INDEX_DEFINITIONS_PATH}
 
 
 def _is_overtaken(store: Store, properties: TableProperties, claims: Claims, timeline: Timeline) -> bool:

@@ -527,7 +527,7 @@ def _layout_of(properties: TableProperties, version: str) -> tuple[object, ...]:
         properties.metadata_partitions,
         properties.table_version,
         properties.index_type,
-        properties.bucket_engine,
+        properties.engine,
         None if version else simple_count(properties),
         properties.hash_fields,
     )

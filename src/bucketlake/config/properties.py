@@ -83,6 +83,17 @@ class BucketEngine(StrEnum):
     CONSISTENT_HASHING = "CONSISTENT_HASHING"
 
 
+class IndexType(StrEnum):
+    """`hoodie.index.type`, of those by which we write."""
+
+    BUCKET = "BUCKET"
+    GLOBAL_RECORD_LEVEL_INDEX = "GLOBAL_RECORD_LEVEL_INDEX"
+    RECORD_LEVEL_INDEX = "RECORD_LEVEL_INDEX"
+
+
+RECORD_LEVEL = frozenset({IndexType.GLOBAL_RECORD_LEVEL_INDEX, IndexType.RECORD_LEVEL_INDEX})
+
+
 _SIMPLE_IN_FULL = "SIMPLE_HASHING"
 """The RFC's word for the first."""
 
@@ -223,6 +234,11 @@ class TableProperties:
     """`hoodie.bucket.index.hash.field`"""
     raw: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     """Every pair of the file, understood or not: a rewrite must keep them all."""
+
+    @property
+    def engine(self) -> str | None:
+        """What says where keys live: a record-level index, or an engine of buckets; None: the table does not tell."""
+        return self.index_type if self.index_type in RECORD_LEVEL else self.bucket_engine
 
     @classmethod
     def parse(cls, raw: Mapping[str, str], *, path: str = PROPERTIES_PATH) -> TableProperties:

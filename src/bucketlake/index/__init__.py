@@ -41,6 +41,7 @@ from bucketlake.index.partition import (
     load_config,
     load_rules,
 )
+from bucketlake.index.record_level import RecordIndex, RecordLevelIndex
 from bucketlake.index.recorded import NewKeys, RecordedIndex
 from bucketlake.index.resolve import resolve_index, says_the_same
 from bucketlake.index.ring import (
@@ -82,6 +83,8 @@ __all__ = [
     "Pieces",
     "Place",
     "PlacedIndex",
+    "RecordIndex",
+    "RecordLevelIndex",
     "RecordedIndex",
     "RescalableIndex",
     "ResizableIndex",

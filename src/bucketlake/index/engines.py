@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError
@@ -32,8 +32,9 @@ class NewTable:
 class IndexValue(Protocol):
     """All that is said of where the keys of a new table live. Frozen; prints itself."""
 
-    engine: ClassVar[str]
-    """The word of its engine, as `hoodie.index.bucket.engine` has it."""
+    @property
+    def engine(self) -> str:
+        """The word of its engine, as `hoodie.index.bucket.engine` has it."""
 
     @property
     def hash_fields(self) -> tuple[str, ...]:

@@ -27,12 +27,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from bucketlake.config import PROPERTIES_PATH, BucketEngine, TableProperties, lost_properties
+from bucketlake.config import (
+    PROPERTIES_PATH,
+    RECORD_LEVEL,
+    BucketEngine,
+    IndexType,
+    TableProperties,
+    lost_properties,
+)
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
 from bucketlake.index.bucket_numbers import BUCKET_COUNT, is_bucket_file_id
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import list_versions
+from bucketlake.index.record_level import check_listed
 from bucketlake.index.resolve import (
     resolve_index,
     said_count,
@@ -53,8 +61,6 @@ EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 KEY_ENCODING = "bucketlake.key.encoding"
 WRITTEN_KEY = "hoodie.datasource.write.recordkey.field"
 
-_BUCKET = "BUCKET"
-
 
 class KeyEncoding(StrEnum):
     """How a record key is spelled. The bucket is hashed from the spelling, so the two never mix."""
@@ -73,14 +79,15 @@ def key_encoding(properties: TableProperties) -> KeyEncoding:
 
 def fingerprint(value: IndexValue, *, key: Sequence[str], encoding: KeyEncoding) -> dict[str, str]:
     """Return the properties that pin a layout down."""
-    return {
-        INDEX_TYPE: _BUCKET,
-        BUCKET_ENGINE: value.engine,
-        **value.settings(),
-        HASH_FIELDS: ",".join(value.hash_fields or key),
-        KEY_ENCODING: encoding,
-        WRITTEN_KEY: ",".join(key),
-    }
+    if value.engine in RECORD_LEVEL:
+        kind = {INDEX_TYPE: str(value.engine)}
+    else:
+        kind = {
+            INDEX_TYPE: IndexType.BUCKET,
+            BUCKET_ENGINE: value.engine,
+            HASH_FIELDS: ",".join(value.hash_fields or key),
+        }
+    return {**kind, **value.settings(), KEY_ENCODING: encoding, WRITTEN_KEY: ",".join(key)}
 
 
 def writing_index(state: TableState, said: IndexValue | None = None) -> Index:
@@ -93,6 +100,9 @@ def writing_index(state: TableState, said: IndexValue | None = None) -> Index:
     buckets, hash_fields, rules = said_count(said), said_fields(said), said_rules(said)
     _check_adopted(state)
     _check_encoding(properties)
+    if properties.engine in RECORD_LEVEL:
+        check_listed(state)
+        return resolve_index(state)
     if hash_fields is not None and set(hash_fields) != set(properties.hash_fields or ()):
         raise _differs(
             HASH_FIELDS, stored=",".join(properties.hash_fields or ()), asked=",".join(hash_fields)
@@ -129,13 +139,20 @@ def writing_index(state: TableState, said: IndexValue | None = None) -> Index:
 
 
 def _remedy(state: TableState) -> str:
-    word = state.properties.bucket_engine
-    is_ours = word is None or word in tuple(BucketEngine) or registered_engine(word) is not None
+    word = state.properties.engine
+    is_ours = (
+        word is None
+        or word in tuple(BucketEngine)
+        or word in RECORD_LEVEL
+        or registered_engine(word) is not None
+    )
     return copy_instead(state) if is_ours else how_to_register(word or "")
 
 
 def is_adopted(properties: TableProperties) -> bool:
     """Tell whether the table says itself where its keys live."""
+    if properties.engine in RECORD_LEVEL:
+        return KEY_ENCODING in properties.raw
     return (
         properties.index_type is not None
         and (
@@ -193,13 +210,13 @@ def _check_adopted(state: TableState) -> None:
             f"{uri} does not say how its keys are spread over buckets, as no table made by Hudi does, and a wrong "
             f"guess would write duplicates. Adopt it once: {how}, checks every key and keeps the layout with the table."
         )
-    if properties.index_type != _BUCKET:
+    if properties.index_type != IndexType.BUCKET and properties.engine not in RECORD_LEVEL:
         refuse_without_buckets(state)
         raise UnsupportedError(
             subject=f"{INDEX_TYPE} of {uri}",
             found=str(properties.index_type),
-            supported=f"writing to {_BUCKET}",
-            remedy=f"Its other properties, and its files, are those of buckets: put {_BUCKET} back into "
+            supported=f"writing to {', '.join(IndexType)}",
+            remedy=f"Its other properties, and its files, are those of buckets: put {IndexType.BUCKET} back into "
             f"{PROPERTIES_PATH}.",
         )
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.config import BucketEngine, IndexType, TableProperties
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.engines import how_to_register, registered_engine
 from bucketlake.index.keeper import Keeper
 from bucketlake.index.listed import listed_indexes
+from bucketlake.index.record_level import RecordLevelKeeper
 from bucketlake.index.rings_keeper import RingsKeeper
 from bucketlake.index.rules_keeper import RulesKeeper
 
 _BY_ENGINE: dict[str, Keeper] = {
     BucketEngine.SIMPLE: RulesKeeper(),
     BucketEngine.CONSISTENT_HASHING: RingsKeeper(),
+    IndexType.GLOBAL_RECORD_LEVEL_INDEX: RecordLevelKeeper(),
+    IndexType.RECORD_LEVEL_INDEX: RecordLevelKeeper(),
 }
+_OF_BUCKETS = tuple(_BY_ENGINE[word] for word in BucketEngine)
 
 
 def keepers_of(properties: TableProperties) -> tuple[Keeper, ...]:
@@ -22,9 +26,9 @@ def keepers_of(properties: TableProperties) -> tuple[Keeper, ...]:
 
 
 def _keepers_of_engine(properties: TableProperties) -> tuple[Keeper, ...]:
-    word = properties.bucket_engine
+    word = properties.engine
     if word is None:
-        return tuple(_BY_ENGINE.values())
+        return _OF_BUCKETS
     if word in _BY_ENGINE:
         return (_BY_ENGINE[word],)
     engine = registered_engine(word)

@@ -6,7 +6,7 @@ them cannot write the table, because the index would no longer be right. No tabl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,15 @@ ENTRIES = pa.schema(
 """What became of keys: the partition that each came to or went from, and the file group, null for one that is gone."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryFile:
+    """A file that records what became of keys."""
+
+    data: bytes
+    entries: pa.Table
+    """What it records, as `ENTRIES`."""
+
+
 class KeyRecords(Protocol):
     """What is told which keys came and went; cut into shards, each of which one task records."""
 
@@ -42,8 +51,8 @@ class KeyRecords(Protocol):
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
         """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
 
-    def entry_file(self, shard: int, entries: pa.Table, *, instant: str) -> tuple[str, bytes]:
-        """Return the file, path and content, that records `ENTRIES` of one shard."""
+    def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> Mapping[str, EntryFile]:
+        """Return what records `ENTRIES` of one shard, by path; one file, unless shards share their number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ back takes its entries along (`Keeper.after_taking_back`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from bucketlake.index.index import Index, Pieces, Place
 from bucketlake.index.listed import KeyRecords
-from bucketlake.layout import FileSlice
+from bucketlake.layout import FileGroupId, FileSlice
 from bucketlake.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class NewKeys:
-    """Keys that the index does not have, which stay together."""
+    """Keys that the index does not have, and that stay together."""
 
     partition: str
     count: int
@@ -54,10 +54,46 @@ class RecordedIndex(Index, KeyRecords, Protocol):
     def entries(self, shard: int) -> pa.Table:
         """Return where the keys of one shard live, all of them, as `ENTRIES`; in the same order each time."""
 
+    @property
+    def keeps_partition(self) -> bool:
+        """Whether a row whose partition has changed is written into the one that it was in."""
+        return False
+
+    def check_keys(self, record_keys: Any) -> None:  # for those who cannot have all
+        """Raise `ConfigError` for keys that it cannot have."""
+
+    def where(
+        self,
+        record_keys: Any,  # noqa: ARG002 # for those who tell
+        partitions: Collection[str] | None = None,  # noqa: ARG002
+    ) -> frozenset[FileGroupId] | None:
+        """Name the file groups in which some keys live, by what it has recorded; None if a reader must look himself.
+
+        `partitions` are those in which a caller looks; None: all.
+        """
+        return None
+
+    def files_of_new_shards(
+        self,
+        written: Collection[str],  # noqa: ARG002 # for those who have some
+        *,
+        instant: str,  # noqa: ARG002
+    ) -> Mapping[str, bytes]:
+        """Return what else must be there when these files, of `instant`, count."""
+        return {}
+
     def assign(
-        self, new: Sequence[NewKeys], groups: Mapping[str, Mapping[str, FileSlice]], *, instant: str
+        self,
+        new: Sequence[NewKeys],
+        groups: Mapping[str, Mapping[str, FileSlice]],
+        *,
+        instant: str,
+        row_bytes: int,
     ) -> Sequence[str]:
-        """Return the file id for each batch of new keys: of a group that is there, or of one that `instant` opens."""
+        """Return the file id for each batch of new keys: of a group that is there, or of one that `instant` opens.
+
+        `row_bytes` is about what a row takes in a file.
+        """
 
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
         """Name a commit that has recorded keys, since this index was resolved, in a shard that `instant` records in."""

@@ -3,6 +3,7 @@
     a `.hashing_config` that counts   -> partition-level buckets
     rings                             -> consistent hashing
     a bucket count, or rules          -> simple or partition-level buckets
+    a record-level index              -> that, as the table says or as its metadata table lists it
     nothing                           -> no index
 
 Hudi stores no bucket count, so for most of its tables the caller's word is all there is; `verify` can check
@@ -14,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.config import RECORD_LEVEL, BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.engines import IndexValue, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
+from bucketlake.index.record_level import resolve_record_index
 from bucketlake.index.rings import ConsistentBuckets, RingIndex
 from bucketlake.index.rule_types import read_rules
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import RULE_TYPE, CountRules
 from bucketlake.index.simple import SimpleBuckets, SimpleIndex
+from bucketlake.metadata.places import RECORD_INDEX
 from bucketlake.state import TableState
 
 _BUCKETS = "hoodie.bucket.index.num.buckets"
@@ -55,7 +58,14 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
         return NoIndex(reason="the table's keys were generated")
 
     # A table that says which engine it has is not asked for what the others keep.
-    engine = properties.bucket_engine
+    engine = properties.engine
+    if engine in RECORD_LEVEL:
+        if buckets is not None:
+            raise ConfigError(
+                f"the table has a record-level index, and the options say buckets={buckets}, rules={rules!r}. Its "
+                f"index knows where keys live; drop the options."
+            )
+        return resolve_record_index(state, as_of)
     if engine is not None and engine not in tuple(BucketEngine):
         return _of_registered(state, engine, as_of, is_told=buckets is not None)
     may_have_rules = engine != BucketEngine.CONSISTENT_HASHING
@@ -91,6 +101,8 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
         return RuledIndex(read_rules(RULE_TYPE, rules, count, subject="the rules"), fields)
     if count is not None and (buckets is not None or properties.index_type in (None, "BUCKET")):
         return SimpleIndex(count, fields)
+    if count is None and RECORD_INDEX in properties.metadata_partitions:
+        return resolve_record_index(state, as_of)
     return NoIndex(fields)
 
 

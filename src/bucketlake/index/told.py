@@ -17,20 +17,24 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from bucketlake.config import BucketEngine, TableProperties
+from bucketlake.config import RECORD_LEVEL, BucketEngine, TableProperties
 from bucketlake.errors import ConfigError, LayoutMismatchError, shown
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.partition import list_versions
+from bucketlake.index.record_level import RecordIndex, check_record_index, stored_record_index
 from bucketlake.index.rings import VIRTUAL_LOGS, ConsistentBuckets
 from bucketlake.index.ruled import RULE_TYPE_KEY, PartitionBuckets
 from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE
 from bucketlake.index.simple import SimpleBuckets
 from bucketlake.state import TableState
 
-_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | ConsistentBuckets
+_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | ConsistentBuckets | RecordIndex
 
-_EXPECTED = 'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4) or ConsistentBuckets(4)'
+_EXPECTED = (
+    'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4), ConsistentBuckets(4), RecordIndex() or '
+    "RecordIndex(per_partition=True)"
+)
 
 
 def told(index: object = None, buckets: object = None) -> IndexValue | None:
@@ -53,6 +57,11 @@ def told(index: object = None, buckets: object = None) -> IndexValue | None:
             f"index is {shown(index)}, whose engine {word} is not known here. {how_to_register(word)}"
         )
     raise ConfigError(f"index is {shown(index)}; expected {_EXPECTED}.")
+
+
+def is_kept_in_metadata(index: IndexValue) -> bool:
+    """Tell whether an index lives in the metadata table, which the table then has from the start."""
+    return index.engine in RECORD_LEVEL
 
 
 def index_of_text(text: str) -> IndexValue:
@@ -81,6 +90,8 @@ def index_of_text(text: str) -> IndexValue:
 def stored(properties: TableProperties) -> _Ours | None:
     """Return what the table says itself; None if it does not, or keeps it elsewhere, as rules are."""
     count, fields = properties.bucket_count, properties.hash_fields or ()
+    if properties.engine in RECORD_LEVEL:
+        return stored_record_index(properties)
     if properties.bucket_engine is None or count is None or RULE_TYPE_KEY in properties.raw:
         return None
     if properties.bucket_engine == BucketEngine.SIMPLE:
@@ -99,6 +110,16 @@ def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> No
         _refuse_other_settings(index, properties, uri)
         return
     says = stored(properties)
+    if isinstance(index, RecordIndex) or isinstance(says, RecordIndex):
+        if says is None and properties.index_type is None:
+            return  # a table of Hudi's: its metadata table tells
+        if (
+            not isinstance(index, RecordIndex)
+            or not isinstance(says, RecordIndex)
+            or not _is_like(index, says)
+        ):
+            raise differs(uri, says or "no record-level index", index)
+        return
     if says is not None:
         wanted = replace(index, hash_fields=index.hash_fields or says.hash_fields)
         if isinstance(wanted, ConsistentBuckets) and isinstance(says, ConsistentBuckets):
@@ -114,6 +135,15 @@ def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> No
         rule_type = properties.raw[RULE_TYPE_KEY].strip()
         if rule_type.lower() != index.rule_type.lower():
             raise differs(uri, f"rules of the type {rule_type}", f"{index}, of the type {index.rule_type}")
+
+
+def _is_like(index: RecordIndex, says: RecordIndex) -> bool:
+    """How many shards there are is said for new ones only, and need not be repeated."""
+    return (index.per_partition, index.update_partition, index.shards or says.shards) == (
+        says.per_partition,
+        says.update_partition,
+        says.shards,
+    )
 
 
 def _refuse_other_settings(index: IndexValue, properties: TableProperties, uri: str) -> None:
@@ -171,7 +201,13 @@ def _consistent(index: ConsistentBuckets) -> ConsistentBuckets:
     return replace(index, count=_count(index.count, "count"), hash_fields=_names(index.hash_fields))
 
 
+def _record(index: RecordIndex) -> RecordIndex:
+    check_record_index(index)
+    return index if index.shards is None else replace(index, shards=int(index.shards))
+
+
 _CHECKS: Mapping[type, Callable[[Any], _Ours]] = {
+    RecordIndex: _record,
     SimpleBuckets: _simple,
     PartitionBuckets: _ruled,
     ConsistentBuckets: _consistent,
@@ -201,4 +237,5 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _ordered(index: _Ours) -> _Ours:
+    assert not isinstance(index, RecordIndex)
     return replace(index, hash_fields=tuple(sorted(index.hash_fields)))

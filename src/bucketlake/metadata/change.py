@@ -6,11 +6,34 @@ same bytes in the metadata table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 
 from bucketlake.layout.names import split_path
-from bucketlake.timeline import WRITE_ACTIONS, Action, decode_clean_metadata, decode_commit_metadata
+from bucketlake.timeline import (
+    WRITE_ACTIONS,
+    Action,
+    CommitMetadata,
+    decode_clean_metadata,
+    decode_commit_metadata,
+)
+
+INDEX_FILES_KEY = "bucketlake.index.files"
+"""Where a commit's extra metadata names the files in which it recorded what became of keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFile:
+    """A file in which an instant has recorded what became of keys."""
+
+    path: str
+    size_bytes: int
+    came: int
+    """Keys that came, or live elsewhere now."""
+    gone: int
+    key_hash_sum: int
+    """Over all of them, modulo 2**64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +46,8 @@ class Change:
     """Partition -> file names."""
     dropped: frozenset[str] = frozenset()
     """Partitions that cease to be."""
+    index_files: tuple[IndexFile, ...] = ()
+    """What was put into the metadata table before the instant was decided."""
 
     @property
     def is_empty(self) -> bool:
@@ -44,6 +69,17 @@ def change_of(action: Action, body: bytes, *, path: str) -> Change:
             dropped=frozenset(clean.partitions),
         )
     added: dict[str, dict[str, int]] = {}
-    for stat in decode_commit_metadata(body, path=path).write_stats:
+    commit = decode_commit_metadata(body, path=path)
+    for stat in commit.write_stats:
         added.setdefault(stat.partition, {})[split_path(stat.path)[1]] = stat.size_bytes
-    return Change(added=added)
+    return Change(added=added, index_files=index_files_of(commit))
+
+
+def index_files_of(commit: CommitMetadata) -> tuple[IndexFile, ...]:
+    """Return the files in which a commit says that it recorded keys; none if it does not say."""
+    text = commit.extra.get(INDEX_FILES_KEY)
+    return tuple(IndexFile(**facts) for facts in json.loads(text)) if text else ()
+
+
+def render_index_files(files: Iterable[IndexFile]) -> str:
+    return json.dumps([asdict(file) for file in sorted(files, key=lambda file: file.path)])

@@ -11,24 +11,27 @@ what is there already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from bucketlake import hfile
 from bucketlake.layout.names import (
+    METADATA_TABLE_FOLDER,
     WRITE_TOKEN,
     BaseFileName,
     LogFileName,
+    parse_log_file_name,
     render_index_base_file_name,
     render_log_file_name,
+    split_path,
 )
 from bucketlake.logfile.deletes import Deletes, encode_deletes
 from bucketlake.logfile.frame import BlockType, HeaderKey, encode_block
-from bucketlake.metadata.change import Change
+from bucketlake.metadata.change import Change, IndexFile
 from bucketlake.metadata.files import ALL_PARTITIONS, Entries, FileEntry, encode_entries, key_of
-from bucketlake.metadata.places import FILES, FILES_SHARD, folder_of
+from bucketlake.metadata.places import FILES, FILES_SHARD, RECORD_INDEX, folder_of
 from bucketlake.metadata.record_schema import RECORD_SCHEMA, STORED_SCHEMA
 from bucketlake.timeline import SCHEMA_KEY, Action, CommitMetadata, WriteStat, encode_commit_metadata
 
@@ -60,7 +63,10 @@ class DeltaCommit:
 
 
 def delta_commit(instant: str, change: Change, others: Iterable[ShardChange] = ()) -> DeltaCommit:
-    """Return the delta commit that follows a change of the table, in `files` and in other partitions."""
+    """Return the delta commit that follows a change of the table, in `files` and in other partitions.
+
+    What was recorded of keys lies there already, and is only told of.
+    """
     files = ShardChange(FILES, FILES_SHARD, encoded_records(records_of(change)))
     logs: dict[str, bytes] = {}
     stats: list[WriteStat] = []
@@ -79,7 +85,17 @@ def delta_commit(instant: str, change: Change, others: Iterable[ShardChange] = (
                 deleted=len(shard.deleted),
             )
         )
-    return DeltaCommit(logs, _body(_UPDATE, *stats))
+    return DeltaCommit(logs, _body(_UPDATE, *stats, *_stats_of_index_files(change.index_files)))
+
+
+def _stats_of_index_files(files: Iterable[IndexFile]) -> Iterator[WriteStat]:
+    for file in files:
+        folder, name = split_path(file.path)
+        log = parse_log_file_name(name)
+        if log is None or split_path(folder)[0] != METADATA_TABLE_FOLDER:
+            continue  # of an index that keeps its entries elsewhere
+        partition = split_path(folder)[1]
+        yield _stat(partition, log.file_id, name, file.size_bytes, file.came, is_log=True, deleted=file.gone)
 
 
 def _log(instant: str, shard: ShardChange) -> bytes:
@@ -110,6 +126,14 @@ def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> Delt
     }
     stat = _stat(FILES, FILES_SHARD, base, len(image), len(records), is_log=False)
     return DeltaCommit(files, _body(_FIRST, stat))
+
+
+def first_record_commit(instant: str, shards: Iterable[str]) -> DeltaCommit:
+    """Return the delta commit with which an index of no keys begins: shards that are there, and say nothing."""
+    folder = folder_of(RECORD_INDEX)
+    log = encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES)
+    names = [render_log_file_name(LogFileName(shard, instant, 1, "0-0-0")) for shard in shards]
+    return DeltaCommit({f"{folder}/{name}": log for name in names}, _body(_FIRST))
 
 
 def records_of(change: Change) -> dict[str, Entries]:

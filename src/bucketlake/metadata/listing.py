@@ -37,7 +37,7 @@ from bucketlake.metadata.files import (
     merged,
     partition_of,
 )
-from bucketlake.metadata.places import FILES, FILES_SHARD, folder_of
+from bucketlake.metadata.places import FILES, FILES_SHARD, folder_of, is_own_instant
 from bucketlake.metadata.step import Step, look_at_step
 from bucketlake.storage import FileCache, FileStat, Store, in_parallel
 from bucketlake.timeline import Action, Timeline
@@ -67,7 +67,7 @@ def list_by_metadata(
     if not step.is_kept:
         return None
     shard = slice_of(store.list(folder_of(FILES)).files, step, file_id=FILES_SHARD)
-    if shard.lost:
+    if shard.lost or _has_lost_its_base(shard, step):
         return None
     try:
         records = read_files(store, shard, partitions)
@@ -76,6 +76,26 @@ def list_by_metadata(
     listed = live_partitions(records)
     wanted = listed if partitions is None else sorted(set(partitions).intersection(listed))
     return {partition: _data_files(partition, records.get(key_of(partition), {})) for partition in wanted}
+
+
+def _has_lost_its_base(shard: ShardSlice, step: Step) -> bool:
+    """Tell whether the base file of `files` is gone: what only it told of would be missed without a word.
+
+    It is as old as the last compaction, or older if nothing was committed before that: every commit has a log.
+    """
+    parsed = shard.base and parse_index_base_file_name(split_path(shard.base.path)[1])
+    if not parsed:
+        return True
+    done = step.metadata.completed(Action.COMMIT, Action.DELTA_COMMIT)
+    compacted = max((i.requested for i in done if i.action is Action.COMMIT), default="")
+    if compacted <= parsed.instant:
+        return False
+    is_archived = parsed.instant not in {i.requested for i in done}
+    return is_archived or any(
+        parsed.instant < (i.completed or "") < compacted and not is_own_instant(i.requested)
+        for i in done
+        if i.action is Action.DELTA_COMMIT
+    )
 
 
 def live_partitions(records: Records) -> list[str]:

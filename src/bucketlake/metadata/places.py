@@ -22,7 +22,9 @@ COLUMN_STATS = "column_stats"
 PARTITION_STATS = "partition_stats"
 """The partition with the range of every column of a partition."""
 STATISTICS = frozenset({COLUMN_STATS, PARTITION_STATS})
-MAINTAINED = STATISTICS | {FILES}
+RECORD_INDEX = "record_index"
+"""The partition that says in which file group a record key lives."""
+MAINTAINED = STATISTICS | {FILES, RECORD_INDEX}
 """The partitions that bucketlake keeps in step."""
 
 FIRST_INSTANT = "0" * 17

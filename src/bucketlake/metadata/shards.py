@@ -12,7 +12,8 @@ from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_n
 from bucketlake.metadata.delta import encode_records, encode_values
 from bucketlake.metadata.files import ALL_PARTITIONS, Entries
 from bucketlake.metadata.listing import Records, ShardSlice, read_slice, slice_of
-from bucketlake.metadata.places import FILES, STATISTICS, folder_of
+from bucketlake.metadata.places import FILES, RECORD_INDEX, STATISTICS, folder_of
+from bucketlake.metadata.record_shard import compacted_shard
 from bucketlake.metadata.stats_shard import read_stats
 from bucketlake.metadata.step import Step
 from bucketlake.storage import FileStat, Store, in_parallel
@@ -62,6 +63,8 @@ def compacted_base(store: Store, partition: str, shard: ShardSlice) -> tuple[byt
     if partition == FILES:
         records = settled_records(read_slice(store, shard))
         return encode_records(records), len(records)
+    if partition == RECORD_INDEX:
+        return compacted_shard(store, shard)
     assert partition in STATISTICS, f"nobody has said how to merge {partition}"
     values = read_stats(store, shard)
     return encode_values(values), len(values)

@@ -28,7 +28,7 @@ from bucketlake.spark.progress import watched
 from bucketlake.spark.python import WORKERS_PYTHON, settle_python
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.storage import Handover, handover_in
-from bucketlake.write import Cut, GroupWritten, KeySum, WriteState, write_through
+from bucketlake.write import Cut, Ran, WriteState, write_through
 
 BATCH_ROWS = 1_000
 """Rows of a frame that are sent to a task at once."""
@@ -72,7 +72,7 @@ class SparkRows(ABC):
     def cores(self) -> int:
         return cores_of(self.session)
 
-    def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+    def run(self, plan: WriteState) -> Ran:
         handover = handover_in(plan.store, pieces_folder(plan.instant))
         watch = watched(self.session, plan.operation.lower(), show=self._progress)
         with own_errors(), _settings(self.session, self.batch_limits), watch, ExitStack() as stack:

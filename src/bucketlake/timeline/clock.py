@@ -129,6 +129,19 @@ def instant_time_of(moment_ms: int, timezone: TimelineTimezone) -> str:
     return f"{zoned.strftime(_SECONDS_FORMAT)}{moment_ms % 1000:03d}"
 
 
+def instant_ms(instant: str, timezone: TimelineTimezone) -> int:
+    """Return the moment of an instant time, in milliseconds since the epoch; 0 for what is no date.
+
+    >>> instant_ms("20240102030405678", TimelineTimezone.UTC)
+    1704164645678
+    """
+    moment = _datetime_of(instant.ljust(INSTANT_DIGITS, "9")[:INSTANT_DIGITS])
+    if moment is None:
+        return 0
+    zoned = moment.replace(tzinfo=UTC) if timezone is TimelineTimezone.UTC else in_process_zone(moment)
+    return round(zoned.timestamp() * 1000)
+
+
 def shift_instant(instant: str, milliseconds: int) -> str:
     """Move an instant time on the face of the clock, with no regard to zones.
 

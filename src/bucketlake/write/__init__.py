@@ -20,7 +20,7 @@ from bucketlake.write.job import (
     run_delete_partitions,
     run_write,
 )
-from bucketlake.write.report import CommitSummary, check_proof, received_sum
+from bucketlake.write.report import CommitSummary, Ran, check_proof, received_sum
 from bucketlake.write.state import WriteState, plan_write
 from bucketlake.write.tag import columns_to_write, key_columns, sort_by_code, tops_of
 from bucketlake.write.task import GroupWritten, write_groups
@@ -42,6 +42,7 @@ __all__ = [
     "Last",
     "Operation",
     "Piece",
+    "Ran",
     "Rows",
     "Stage",
     "TableSpec",

@@ -28,6 +28,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin
 from bucketlake.config import MergeMode, TableType
 from bucketlake.errors import UnsupportedError
+from bucketlake.index import Index
 from bucketlake.index.listed import listed_indexes
 from bucketlake.state import TableState, look_at_files
 from bucketlake.storage import Store
@@ -62,7 +63,18 @@ def begin_append(store: Store, schema: pa.Schema, options: WriteOptions) -> Appe
         _check_appendable(state)
         columns_after(schema, state, Operation.UPSERT, options)
 
-    transaction, state = begin(store, operation=Operation.UPSERT, index_of=options.index_of, check=check)
+    def index_of(state: TableState) -> Index:
+        index = options.index_of(state)
+        if index.recorded is not None:
+            raise UnsupportedError(
+                subject=f"{state.store.uri}",
+                found=f"a table with a {index}",
+                supported='mode("append") for tables with buckets: keys must be brought together to be looked up',
+                remedy=f'Call Table.open("{state.store.uri}").upsert(df): it brings them together.',
+            )
+        return index
+
+    transaction, state = begin(store, operation=Operation.UPSERT, index_of=index_of, check=check)
     try:
         files, unmarked = look_at_files(state)
         plan = plan_write(
@@ -87,7 +99,7 @@ def append_rows(append: Append, rows: pa.Table, *, task: int) -> Appended:
     plan = replace(append.plan, log_version=task + 1)
     # Nobody else beats: the process that began is gone, and the one that completes is not there yet.
     with Heartbeat(plan, is_another=True):
-        return Appended(*ArrowRows(rows).run(plan))
+        return Appended(*ArrowRows(rows).run(plan)[:2])
 
 
 def complete_append(append: Append, done: Sequence[Appended]) -> CommitSummary:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from bucketlake.commit.transaction import Committed, Transaction, abort, commit
 from bucketlake.errors import CommitConflictError
+from bucketlake.metadata.change import IndexFile
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write.exchange import KeySum
 from bucketlake.write.report import CommitSummary, commit_metadata, summarize
@@ -25,6 +26,8 @@ class Prepared:
     replaced: Mapping[str, tuple[str, ...]]
     schema: pa.Schema
     """The table's columns once it is committed."""
+    recorded: Sequence[IndexFile] = ()
+    """What was put to say which keys came and went."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall time by stage, as it grows."""
 
@@ -41,6 +44,7 @@ class Prepared:
             table=self.transaction.properties.name,
             sent=self.sent,
             replaced=self.replaced,
+            recorded=self.recorded,
         )
 
 

@@ -36,7 +36,7 @@ from bucketlake.storage import Store
 from bucketlake.timeline import Action, Instant
 from bucketlake.write.exchange import InProcess, KeySum
 from bucketlake.write.finish import Prepared, finish
-from bucketlake.write.report import CommitSummary, check_proof
+from bucketlake.write.report import CommitSummary, Ran, check_proof
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
     SCHEMA_MERGED,
@@ -84,7 +84,7 @@ class Rows(Protocol):
     def distinct(self, columns: Sequence[str]) -> pa.Table:
         """Return the distinct values of some columns."""
 
-    def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+    def run(self, plan: WriteState) -> Ran:
         """Tag the rows, bring those of a file group together, write them; and say what was sent and done."""
 
 
@@ -161,13 +161,14 @@ def prepare(
 ) -> Prepared:
     """Write the files of a write that has begun, and prove that they hold the rows."""
     with watch.stage("plan"):
-        is_recorded = transaction.index.recorded is not None
-        (files, unmarked), named = _look(rows, state, transaction.operation, moves_keys=is_recorded)
+        looked_up = transaction.index.recorded
+        moves_keys = looked_up is not None and looked_up.is_global
+        (files, unmarked), named = _look(rows, state, transaction.operation, moves_keys=moves_keys)
         with _checked_again(state):
             plan = _plan(rows, transaction, state, files, options, unmarked)
     with watch.stage("write"):
         with _checked_again(state):
-            sent, written = rows.run(plan)
+            sent, written, recorded = rows.run(plan)
         check_proof(sent, written)
         check_files(transaction, written)
         _check_places(written, named)
@@ -177,6 +178,7 @@ def prepare(
         written=written,
         replaced=_replaced(state, files, transaction.operation, written),
         schema=plan.schema,
+        recorded=recorded,
         seconds=watch.seconds,
     )
 
@@ -227,7 +229,7 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
         )
     paths = [path for group in groups if (path := before[group].path) is not None]
     versions = {path: state.store.stat(path).version for path in paths}
-    sent, anew = rows.run(replace(plan, only=frozenset(groups), stale=versions))
+    sent, anew, _ = rows.run(replace(plan, only=frozenset(groups), stale=versions))
     check_proof(sent, anew)
     after = {(group.partition, group.file_id): group for group in anew}
     for group in sorted(groups):
@@ -343,7 +345,7 @@ class ArrowRows:
     def distinct(self, columns: Sequence[str]) -> pa.Table:
         return self._rows.select(list(columns)).group_by(list(columns)).aggregate([])
 
-    def run(self, plan: WriteState) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+    def run(self, plan: WriteState) -> Ran:
         return write_through(InProcess(self._rows), self._rows.column_names, plan)
 
 

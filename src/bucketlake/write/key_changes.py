@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from bucketlake.errors import ConfigError, ProofError
 from bucketlake.index import ENTRIES
-from bucketlake.index.listed import KeyRecords
+from bucketlake.index.listed import EntryFile, KeyRecords
+from bucketlake.metadata.change import IndexFile
 from bucketlake.schema import key_hash_sum, key_hashes
 from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, KeySum, Piece, Pieces
 from bucketlake.write.state import WriteState
@@ -72,32 +74,62 @@ def _codes(
     return codes
 
 
-def record_changes(exchange: Exchange[Pieces], done: Pieces, plan: WriteState) -> tuple[GroupWritten, ...]:
-    """Have the changes recorded that the writing tasks have left; return what these did."""
+def record_changes(
+    exchange: Exchange[Pieces], done: Pieces, plan: WriteState
+) -> tuple[tuple[GroupWritten, ...], tuple[IndexFile, ...]]:
+    """Have the changes recorded that the writing tasks have left; return what these did, and what was recorded."""
     written = tuple(GroupWritten(**facts) for facts in said(exchange.fetch(done, REPORT)))
     tasks = min(plan.tasks, max(records.shards for records in plan.told_of_keys))
-    recorded = [json.loads(text) for text in exchange.finish(done, partial(_record, state=plan), tasks=tasks)]
-    rows, total = sum(r["rows"] for r in recorded), sum(r["sum"] for r in recorded) % (1 << 64)
+    texts = exchange.finish(done, partial(_record, state=plan), tasks=tasks)
+    files = tuple(IndexFile(**facts) for text in texts for facts in json.loads(text))
+    rows, total = sum(f.came + f.gone for f in files), sum(f.key_hash_sum for f in files) % (1 << 64)
     # What was said to the driver is among the pieces too, with a sum of nothing.
     received = KeySum(rows + len(written), total)
     compare(exchange.sum_of(done, received=received), received, "changes of keys", "the index")
-    return written
+    return written, files + _new_shards(files, plan)
+
+
+def _new_shards(files: Sequence[IndexFile], plan: WriteState) -> tuple[IndexFile, ...]:
+    """Put what has to be there beside the files in which keys were recorded."""
+    recorded = plan.index.recorded
+    if recorded is None:
+        return ()
+    more = recorded.files_of_new_shards({file.path for file in files}, instant=plan.instant)
+    for path, data in more.items():
+        plan.store.put_new(path, data)
+    return tuple(
+        IndexFile(path=path, size_bytes=len(data), came=0, gone=0, key_hash_sum=0)
+        for path, data in more.items()
+    )
 
 
 def _record(pieces: Iterator[Piece], state: WriteState) -> Iterator[str]:
-    """Put one file per shard that says what became of its keys."""
+    """Put one file per shard that says what became of its keys; say what is in it."""
     for code, run in groupby(pieces, key=attrgetter("code")):
         number, shard = (code & _WHAT) >> SHARD_BITS, code & _SHARD
         order = [("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")]
         entries = pa.Table.from_batches([piece.rows for piece in run]).sort_by(order)
-        path, data = state.told_of_keys[number].entry_file(shard, entries, instant=state.instant)
-        if not state.store.put_new(path, data) and state.store.read(path) != data:
-            raise ConfigError(
-                f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the next "
-                f"(rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
-            )
-        total = key_hash_sum(entries["key"].combine_chunks())
-        yield json.dumps({"rows": entries.num_rows, "sum": total})
+        files = state.told_of_keys[number].entry_files(shard, entries, instant=state.instant)
+        for path, recorded in files.items():
+            if not state.store.put_new(path, recorded.data) and state.store.read(path) != recorded.data:
+                raise ConfigError(
+                    f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the "
+                    f"next (rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
+                )
+        yield json.dumps([_facts(path, recorded) for path, recorded in files.items()])
+
+
+def _facts(path: str, recorded: EntryFile) -> dict[str, Any]:
+    gone = recorded.entries["file_id"].null_count
+    return asdict(
+        IndexFile(
+            path=path,
+            size_bytes=len(recorded.data),
+            came=recorded.entries.num_rows - gone,
+            gone=gone,
+            key_hash_sum=key_hash_sum(recorded.entries["key"].combine_chunks()),
+        )
+    )
 
 
 def compare(sent: KeySum, received: KeySum, what: str, whom: str) -> None:

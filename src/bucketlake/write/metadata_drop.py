@@ -81,11 +81,14 @@ def plan_drop_metadata_table(state: TableState) -> DropMetadataTable:
 
 
 def run_drop_metadata_table(plan: DropMetadataTable, store: Store) -> None:
-    """Delist the metadata table, then delete it. Raises `ConcurrentWriteError` while a write is under way."""
+    """Delist the metadata table, then delete it. Raises `ConcurrentWriteError` while a write is under way.
+
+    Who builds one meanwhile waits for the lock: its files have the names of those that go.
+    """
     with table_lock(store):
         refuse_live_writers(load_state(store))
-        update_properties(store, dict.fromkeys(plan.properties))
-    in_parallel(store.delete, [file.path for file in plan.files], store)
+        update_properties(store, dict.fromkeys([*plan.properties, LISTED, LISTED_INFLIGHT, WANTED]))
+        in_parallel(store.delete, [file.path for file in plan.files], store)
 
 
 def _serves_it_only(store: Store, path: str) -> bool:

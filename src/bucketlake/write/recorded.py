@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -34,19 +35,22 @@ from bucketlake.merge import fold_logs
 from bucketlake.schema import RECORD_KEY_COLUMN, fit_rows, key_hashes
 from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, KeySum, Piece, Pieces
 from bucketlake.write.key_changes import REPORT, compare, leave_changes, record_changes, report, said
-from bucketlake.write.report import received_sum
+from bucketlake.write.late_rows import is_late
+from bucketlake.write.report import Ran, received_sum
 from bucketlake.write.state import WriteState
 from bucketlake.write.tag import check_rows, code_of, group_hash, order_of
-from bucketlake.write.task import CHANGE, GroupWritten, KeyChange, write_looked_up
+from bucketlake.write.task import CHANGE, KeyChange, write_looked_up
 
-UNPLACED = ""
-"""In the place of the file id of keys that have none yet."""
+UNPLACED = "?"
+"""Begins what stands in the place of the file id of keys that have none yet: a number of the share follows."""
+SHARE_BYTES = 16 << 20
+"""New keys of one partition are placed together up to this size, so that file groups can be filled evenly."""
+STORED_PART = 0.5
+"""What rows take in a file, of what they take in memory: about half, columns being compressed."""
 _WHAT = (1 << GROUP_BITS) - 1
 
 
-def write_looked_up_rows(
-    exchange: Exchange[Pieces], columns: Sequence[str], plan: WriteState
-) -> tuple[KeySum, tuple[GroupWritten, ...]]:
+def write_looked_up_rows(exchange: Exchange[Pieces], columns: Sequence[str], plan: WriteState) -> Ran:
     """Write rows into the file groups that the table's index names; return what was sent to these, and done."""
     index = index_of(plan)
     by_shard = min(plan.tasks, index.shards)
@@ -55,10 +59,15 @@ def write_looked_up_rows(
     seen = said(exchange.fetch(probed, REPORT))
     arrived = KeySum(sum(s["rows"] for s in seen), sum(s["sum"] for s in seen) % (1 << 64))
     compare(exchange.sum_of(routed, received=arrived), arrived, "rows", "the tasks that look keys up")
-    placed = exchange.recoded(probed, *place(exchange.facts(probed), plan))
+    row_bytes = round(STORED_PART * sum(s["bytes"] for s in seen) / max(1, arrived.rows))
+    placed = exchange.recoded(probed, *place(exchange.facts(probed), plan, row_bytes=max(1, row_bytes)))
     done = exchange.gather(placed, partial(write, state=plan), tasks=plan.tasks)
-    written = record_changes(exchange, done, plan)
-    return received_sum(written), written
+    written, recorded = record_changes(exchange, done, plan)
+    # What was said to the driver is among the pieces too, with a sum of nothing.
+    reached = received_sum(written)
+    told = KeySum(reached.rows + len(seen), reached.key_hash_sum)
+    compare(exchange.sum_of(placed, received=told), told, "rows", "the tasks that write them")
+    return Ran(reached, written, recorded)
 
 
 def index_of(plan: WriteState) -> RecordedIndex:
@@ -71,6 +80,7 @@ def route(rows: pa.Table, state: WriteState) -> Coded:
     whole = rows.combine_chunks().to_batches()[0]
     record_keys, paths = check_rows(whole, state)
     index = index_of(state)
+    index.check_keys(record_keys)
     shards = index.shard_of(pc.cast(paths, pa.string()), record_keys)
     codes = _shard_codes(shards, state)
     order = order_of(codes)
@@ -91,14 +101,33 @@ def probe(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
         rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
         keys = state.keys.record_keys(rows)
         total = int(key_hashes(keys).sum(dtype=np.uint64))
-        yield report({"rows": len(keys), "sum": total})
-        rows, keys, paths = _settled(rows, keys, state)
-        where, ids = index.look_up(code & _WHAT, paths, keys)
-        _check_locations(keys, where, ids, state)
-        yield _routed(rows, keys, paths, where, ids, state)
+        yield report({"rows": len(keys), "sum": total, "bytes": rows.nbytes})
+        batch = _settled(rows, keys, state)
+        where, ids = index.look_up(code & _WHAT, batch.paths, batch.keys)
+        _check_locations(batch.keys, where, ids, state)
+        yield _routed(batch, where, ids, state)
 
 
-def _settled(rows: pa.Table, keys: Any, state: WriteState) -> tuple[pa.Table, Any, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """Rows of one shard, one version of every key."""
+
+    rows: pa.Table
+    keys: pa.Array
+    paths: pa.Array
+    deletes: npt.NDArray[np.bool_]
+    """Whether a row says that its key goes."""
+
+    def take(self, chosen: npt.NDArray[np.int64]) -> _Batch:
+        if len(chosen) == len(self.keys):
+            return self
+        taken = pa.array(chosen)
+        return _Batch(
+            self.rows.take(taken), self.keys.take(taken), self.paths.take(taken), self.deletes[chosen]
+        )
+
+
+def _settled(rows: pa.Table, keys: Any, state: WriteState) -> _Batch:
     """Keep one version of every key: all of them have come together here."""
     paths = state.keys.partition_paths(rows)
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
@@ -110,6 +139,7 @@ def _settled(rows: pa.Table, keys: Any, state: WriteState) -> tuple[pa.Table, An
             pa.table({"key": keys, "path": paths, "n": numbers}).group_by(names).aggregate([("n", "min")])
         )
         chosen = np.sort(firsts["n_min"].to_numpy())
+        deletes = np.ones(len(keys), np.bool_)
     else:
         rows = fit_rows(rows, state.schema)
         identity = keys if index_of(state).is_global else pc.binary_join_element_wise(paths, keys, "\0")
@@ -119,10 +149,9 @@ def _settled(rows: pa.Table, keys: Any, state: WriteState) -> tuple[pa.Table, An
             rows.schema.append(pa.field(RECORD_KEY_COLUMN, pa.string())),
         )
         chosen = np.sort(winners.entries)
-    if len(chosen) == len(keys):
-        return rows, keys, paths
-    taken = pa.array(chosen)
-    return rows.take(taken), keys.take(taken), paths.take(taken)
+        deletes = np.zeros(len(keys), np.bool_)
+        deletes[winners.entries] = ~winners.is_record
+    return _Batch(rows, keys, paths, deletes).take(chosen)
 
 
 def _check_locations(keys: Any, where: Any, ids: Any, state: WriteState) -> None:
@@ -135,35 +164,73 @@ def _check_locations(keys: Any, where: Any, ids: Any, state: WriteState) -> None
                 path=path_in_partition(partition, file_id),
                 found=f"the index places the key {keys[lost].as_py()!r} there, and there is no such file group",
                 expected="file groups that are there",
-                remedy="The index is out of step with the table. Build it anew; nothing was written.",
+                remedy="The index is out of step with the table, and nothing was written. Build it anew: `bucketlake "
+                "metadata rebuild`, or table.metadata.rebuild().",
             )
 
 
-def _routed(rows: pa.Table, keys: Any, paths: Any, where: Any, ids: Any, state: WriteState) -> Coded:
-    """Send every row to its file group, with what it does there; and word of those that leave one."""
-    is_known = pc.is_valid(ids)
+def _routed(batch: _Batch, where: Any, ids: Any, state: WriteState) -> Coded:
+    """Send every row to its file group, with what it does there; and word of those that leave one.
+
+    A row that says that its key goes is sent to where the key is; if it is nowhere, nothing is to be done.
+    """
+    is_known = pc.is_valid(ids).to_numpy(zero_copy_only=False)
+    needed = np.flatnonzero(is_known | ~batch.deletes)
+    if len(needed) < len(is_known):
+        batch, is_known = batch.take(needed), is_known[needed]
+        where, ids = where.take(pa.array(needed)), ids.take(pa.array(needed))
     if state.operation is Operation.DELETE:
-        found = pa.array(np.flatnonzero(is_known.to_numpy(zero_copy_only=False)))
-        changes = pa.array(np.full(len(found), KeyChange.GONE, np.int8))
-        return _by_group(
-            rows.take(found), keys.take(found), changes, where.take(found), ids.take(found), state
+        changes = np.full(len(is_known), KeyChange.GONE, np.int8)
+        return _by_group(batch.rows, batch.keys, changes, where, ids, state)
+    is_elsewhere = pc.fill_null(pc.not_equal(where, batch.paths), False).to_numpy(zero_copy_only=False)
+    has_moved = is_known & is_elsewhere & ~batch.deletes
+    if index_of(state).keeps_partition:
+        has_moved[:] = False
+    if has_moved.any():
+        moving = np.flatnonzero(has_moved)
+        taken = pa.array(moving)
+        late = is_late(
+            batch.rows.take(taken), batch.keys.take(taken), where.take(taken), ids.take(taken), state
         )
-    has_moved = pc.fill_null(pc.and_(is_known, pc.not_equal(where, paths)), False)
-    is_new = pc.or_(pc.invert(is_known), has_moved)
-    change = pc.if_else(is_new, pa.scalar(KeyChange.NEW, pa.int8()), pa.scalar(KeyChange.KNOWN, pa.int8()))
-    target = pc.if_else(is_new, UNPLACED, ids)
-    moved = pa.array(np.flatnonzero(has_moved.to_numpy(zero_copy_only=False)))
+        # A late row goes where the newer one is, which it does not change: so it is counted as outdated.
+        has_moved[moving[late]] = False
+    is_new = ~is_known | has_moved
+    change = np.where(is_new, KeyChange.NEW, KeyChange.KNOWN).astype(np.int8)
+    paths = pc.if_else(pa.array(is_new), batch.paths, where)
+    target = pc.if_else(pa.array(is_new), _shares(batch, is_new), ids)
+    moved = np.flatnonzero(has_moved)
+    rows, keys = batch.rows, batch.keys
     if len(moved):
-        left = pa.array(np.full(len(moved), KeyChange.MOVED_AWAY, np.int8))
-        rows = pa.concat_tables([rows, rows.take(moved)])
-        keys, change = pa.concat_arrays([keys, keys.take(moved)]), pa.concat_arrays([change, left])
-        paths = pa.concat_arrays([paths, where.take(moved)])
-        target = pa.concat_arrays([target, ids.take(moved)])
+        taken = pa.array(moved)
+        rows = pa.concat_tables([rows, rows.take(taken)])
+        keys = pa.concat_arrays([keys, keys.take(taken)])
+        change = np.concatenate([change, np.full(len(moved), KeyChange.MOVED_AWAY, np.int8)])
+        paths = pa.concat_arrays([paths, where.take(taken)])
+        target = pa.concat_arrays([target, ids.take(taken)])
     return _by_group(rows, keys, change, paths, target, state)
 
 
-def _by_group(rows: pa.Table, keys: Any, change: Any, partitions: Any, ids: Any, state: WriteState) -> Coded:
-    rows = rows.append_column(CHANGE, change)
+def _shares(batch: _Batch, is_new: npt.NDArray[np.bool_]) -> pa.Array:
+    """Name the share of new keys that each row is in: those of a partition are cut where they become too large."""
+    row_bytes = max(1, batch.rows.nbytes // max(1, len(batch.keys)))
+    rows_max = max(1, SHARE_BYTES // row_bytes)
+    codes = batch.paths.dictionary_encode().indices.to_numpy()
+    count = int(codes.max()) + 1 if len(codes) else 0
+    places = np.zeros(len(codes), np.int64)
+    if count and len(codes) > rows_max:
+        order = np.argsort(codes, kind="stable")
+        sorted_new = is_new[order].astype(np.int64)
+        running = np.cumsum(sorted_new) - sorted_new
+        starts = np.searchsorted(codes[order], np.arange(count))
+        places[order] = (running - running[starts][codes[order]]) // rows_max
+    names = pa.array([f"{UNPLACED}{share}" for share in range(int(places.max(initial=0)) + 1)])
+    return names.take(pa.array(places))
+
+
+def _by_group(
+    rows: pa.Table, keys: Any, change: npt.NDArray[np.int8], partitions: Any, ids: Any, state: WriteState
+) -> Coded:
+    rows = rows.append_column(CHANGE, pa.array(change))
     both = pc.binary_join_element_wise(partitions, ids, "\0").dictionary_encode()
     groups = [tuple(text.split("\0")) for text in both.dictionary.to_pylist()]
     by_code = {_code_of((partition, file_id), state): (partition, file_id) for partition, file_id in groups}
@@ -175,20 +242,23 @@ def _by_group(rows: pa.Table, keys: Any, change: Any, partitions: Any, ids: Any,
 
 
 def _code_of(group: FileGroupId, state: WriteState) -> int:
-    if group[1] == UNPLACED:
+    if group[1].startswith(UNPLACED):
         return group_hash(group)  # the driver says which task it is
     return code_of(group, zlib.crc32(group[1].encode()), state)
 
 
-def place(facts: pa.Table, plan: WriteState) -> tuple[npt.NDArray[np.int64], list[FileGroupId | None]]:
+def place(
+    facts: pa.Table, plan: WriteState, *, row_bytes: int
+) -> tuple[npt.NDArray[np.int64], list[FileGroupId | None]]:
     """Decide where the new keys go: the code and file group of every piece."""
     codes = facts["code"].to_numpy().copy()
     names = zip(facts["partition"].to_pylist(), facts["file_id"].to_pylist(), strict=True)
     groups: list[FileGroupId | None] = [None if p is None else (p, f) for p, f in names]
-    new = [n for n, group in enumerate(groups) if group is not None and group[1] == UNPLACED]
+    new = [n for n, group in enumerate(groups) if group is not None and group[1].startswith(UNPLACED)]
     rows = facts["rows"].to_pylist()
     demand = [NewKeys((groups[n] or ("", ""))[0], rows[n]) for n in new]
-    for n, file_id in zip(new, index_of(plan).assign(demand, plan.groups, instant=plan.instant), strict=True):
+    assigned = index_of(plan).assign(demand, plan.groups, instant=plan.instant, row_bytes=row_bytes)
+    for n, file_id in zip(new, assigned, strict=True):
         group = (groups[n] or ("", ""))[0], file_id
         groups[n] = group
         codes[n] = _code_of(group, plan)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ProofError
 from bucketlake.layout.names import split_path
+from bucketlake.metadata.change import INDEX_FILES_KEY, IndexFile, render_index_files
 from bucketlake.schema import arrow_to_avro
 from bucketlake.storage import render_bytes
 from bucketlake.timeline import SCHEMA_KEY, CommitMetadata, WriteStat
@@ -28,6 +30,16 @@ PROOF_KEY = "bucketlake.proof"
 """Where a commit's extra metadata keeps the sums."""
 
 _MODULUS = 1 << 64
+
+
+class Ran(NamedTuple):
+    """What the tasks of a write did."""
+
+    sent: KeySum
+    """To those that write files."""
+    written: tuple[GroupWritten, ...]
+    recorded: tuple[IndexFile, ...] = ()
+    """What was put to say which keys came and went."""
 
 
 def received_sum(written: Sequence[GroupWritten]) -> KeySum:
@@ -54,6 +66,7 @@ def commit_metadata(
     table: str,
     sent: KeySum,
     replaced: Mapping[str, tuple[str, ...]],
+    recorded: Sequence[IndexFile] = (),
 ) -> CommitMetadata:
     """Say what a write did, for the timeline."""
     files = [group for group in written if group.path is not None]
@@ -70,6 +83,7 @@ def commit_metadata(
         extra={
             SCHEMA_KEY: arrow_to_avro(schema, table=table),
             PROOF_KEY: json.dumps(proof),
+            **({INDEX_FILES_KEY: render_index_files(recorded)} if recorded else {}),
         },
     )
 

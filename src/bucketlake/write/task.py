@@ -205,7 +205,7 @@ def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
     winners = fold_logs(_new_versions(group, state), state.rules, state.file_schema)
     if present is None and not state.appends:
         return (_write_base(group, file_id, None, winners, state),)
-    if state.is_copy_on_write:
+    if state.is_copy_on_write or _takes_new_keys(group, present):
         return (_write_base(group, file_id, present, winners, state),)
     _tell_logged(group, present, winners, state)
     name = LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN)
@@ -216,6 +216,16 @@ def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
     if state.is_virtual:
         return (_write_reference(group, name, shadows, state), *shadows)
     return (_write_log(group, name, winners, state), *shadows)
+
+
+def _takes_new_keys(group: _Group, present: FileSlice | None) -> bool:
+    """Tell whether a file group of a merge-on-read table is to be rewritten, because it takes keys that are new.
+
+    Hudi's indexes look for keys in base files only, so that is where new ones go. Whoever placed them there has seen
+    that there are no logs.
+    """
+    is_filled = present is not None and present.base_file is not None and not present.log_files
+    return is_filled and group.change is not None and bool((group.change == KeyChange.NEW).any())
 
 
 def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[FileGroupId | None]]:

@@ -1,0 +1,510 @@
+"""The record-level index: a partition of Hudi's metadata table says in which file group every key lives.
+
+It is of the whole table (`GLOBAL_RECORD_LEVEL_INDEX`): a key lives in one partition at a time, and moves; or there are
+shards for each partition (`RECORD_LEVEL_INDEX`), and a key is one within its partition.
+
+What a write learns of it is pinned to the table as it was when the write looked: `metadata/record_shards.py`. A write
+puts one log file per shard whose keys came or went, before it commits, under a name that every attempt gives it. The
+commit tells the metadata table of these files, so that they count when it does.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake.config import RECORD_LEVEL, IndexType, TableProperties
+from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError, shown
+from bucketlake.index.engines import NewTable
+from bucketlake.index.hashing_arrow import shards_of
+from bucketlake.index.index import Index, NoIndex, Pieces, Place
+from bucketlake.index.keeper import Keeper, Upkeep
+from bucketlake.index.listed import ENTRIES, EntryFile
+from bucketlake.index.recorded import NewKeys, RecordedIndex
+from bucketlake.index.room import fill_groups
+from bucketlake.layout import FileGroupId, FileSlice
+from bucketlake.layout.names import (
+    WRITE_TOKEN,
+    LogFileName,
+    parse_index_base_file_name,
+    parse_log_file_name,
+    render_log_file_name,
+    split_path,
+)
+from bucketlake.metadata.index_definitions import is_record_index_partitioned
+from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.record_index import Location, Locations
+from bucketlake.metadata.record_shard import (
+    ShardEntries,
+    encode_entry_log,
+    logged_keys,
+    look_up_shard,
+    read_shard,
+)
+from bucketlake.metadata.record_shards import (
+    SHARDS_MAX,
+    RecordShard,
+    parse_shard_file_id,
+    pinned_shards,
+    shard_file_id,
+)
+from bucketlake.metadata.step import Step
+from bucketlake.state import TableState
+from bucketlake.storage import FileStat, Store
+from bucketlake.timeline import Action, Timeline, instant_ms
+
+SHARDS_KEY = "bucketlake.record.index.shards"
+"""A table property: how many shards the index of a table, or of each new partition, is made with."""
+KEEPS_PARTITION = "bucketlake.record.index.keeps.partition"
+"""A table property: a row whose partition has changed is written into the one that it was in."""
+SHARDS_DEFAULT = 4
+KEY_BYTES_MAX = (1 << 15) - 1
+"""Hudi keeps the length of a key in 16 bits."""
+
+_ALL_HASHES = 1 << 40
+_NEW = 1 << 31
+_NO_SHARD_LIMIT = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIndex:
+    """A table whose index says of every key where it lives: `create_table(..., index=RecordIndex())`.
+
+    A key has one row in the whole table, whatever its partition; with `per_partition`, one in each. `shards` is how
+    many files the index is cut into, or that of each partition. With `update_partition=False`, a row whose partition
+    has changed stays where it was, as Hudi does unless it is told otherwise.
+
+    >>> print(RecordIndex())
+    record-level index of the table: 4 shards
+    """
+
+    per_partition: bool = False
+    shards: int | None = None
+    """None: 4, or 1 for each partition."""
+    update_partition: bool = True
+
+    @property
+    def engine(self) -> str:
+        return IndexType.RECORD_LEVEL_INDEX if self.per_partition else IndexType.GLOBAL_RECORD_LEVEL_INDEX
+
+    @property
+    def hash_fields(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def shard_count(self) -> int:
+        return self.shards or (1 if self.per_partition else SHARDS_DEFAULT)
+
+    def check(self, table: NewTable) -> None:
+        check_record_index(self)
+        if table.non_blocking:
+            raise ConfigError(
+                "a non-blocking table fixes the ids of its file groups by their buckets, and a record-level index has "
+                "none. Drop non_blocking, or choose buckets."
+            )
+
+    def settings(self) -> Mapping[str, str]:
+        kept = {} if self.update_partition else {KEEPS_PARTITION: "true"}
+        return {SHARDS_KEY: str(self.shard_count), **kept}
+
+    def first_files(self) -> Mapping[str, bytes]:
+        return {}
+
+    def __str__(self) -> str:
+        of = "of each partition" if self.per_partition else "of the table"
+        shards = f"{self.shard_count} shard{'s' if self.shard_count > 1 else ''}"
+        moves = "" if self.update_partition else "; a row stays in its partition"
+        return f"record-level index {of}: {shards}{moves}"
+
+
+def check_record_index(index: RecordIndex) -> None:
+    """Raise `ConfigError` if a value says what no index can be."""
+    for what, flag in (("per_partition", index.per_partition), ("update_partition", index.update_partition)):
+        if not isinstance(flag, bool):
+            raise ConfigError(f"{what} is {shown(flag)}; expected True or False.")
+    count = index.shards
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int | np.integer)):
+        raise ConfigError(f"shards is {shown(count)}; expected a whole number, such as {SHARDS_DEFAULT}.")
+    if count is not None and not 1 <= count <= SHARDS_MAX:
+        raise ConfigError(
+            f"shards is {count}; expected 1 to {SHARDS_MAX:,}. A shard should hold some million keys."
+        )
+    if index.per_partition and not index.update_partition:
+        raise ConfigError(
+            "update_partition=False goes with an index of the whole table: with one for each partition, a key is "
+            "another record there. Drop it."
+        )
+
+
+def stored_record_index(properties: TableProperties) -> RecordIndex:
+    """Return what a table with a record-level index says of it."""
+    shards = properties.raw.get(SHARDS_KEY, "").strip()
+    return RecordIndex(
+        per_partition=properties.engine == IndexType.RECORD_LEVEL_INDEX,
+        shards=int(shards) if shards.isdigit() and int(shards) else None,
+        update_partition=properties.raw.get(KEEPS_PARTITION, "").strip().lower() != "true",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """What there was of an index."""
+
+    step: Step
+    shards: tuple[RecordShard, ...]
+    by_partition: Mapping[str | None, tuple[int, int]]
+    """Where the shards of a partition begin, and how many there are; None is all the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLevelIndex(RecordedIndex):
+    """Pinned to what the table was when it was resolved; what there is of the index is looked at when first asked."""
+
+    store: Store
+    properties: TableProperties
+    timeline: Timeline
+    seen: frozenset[str]
+    """The requested times of the writes that its entries are of."""
+    new_shards: int
+    """How many shards a partition gets that has none."""
+    is_global: bool = field()
+    keeps_partition: bool = False
+    hash_fields: tuple[str, ...] = ()
+    _looked_at: list[_Pinned] = field(default_factory=list, compare=False, repr=False)
+    """One, once somebody has asked."""
+
+    def __str__(self) -> str:
+        return f"record-level index of {'the table' if self.is_global else 'each partition'}"
+
+    def __getstate__(self) -> list[Any]:
+        assert self._pinned is not None  # looked at before it travels, so that all who get it see the same
+        return [getattr(self, one.name) for one in fields(self)]
+
+    @property
+    def _pinned(self) -> _Pinned:
+        if not self._looked_at:
+            step, shards = pinned_shards(self.store, self.properties, self.timeline)
+            by_partition = _by_partition(shards, is_global=self.is_global)
+            self._looked_at.append(_Pinned(step, shards, by_partition))
+        return self._looked_at[0]
+
+    @property
+    def shards(self) -> int:
+        # Partitions that are new bring shards of their own, and have room for tasks too.
+        return len(self._pinned.shards) if self.is_global else max(len(self._pinned.shards), _NO_SHARD_LIMIT)
+
+    def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
+        return self._places(partitions, record_keys)[0]
+
+    def _places(
+        self, partitions: Any, record_keys: Any
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the shard of each key, and its number among those of its partition."""
+        if self.is_global:
+            numbers = shards_of(record_keys, max(1, len(self._pinned.shards))).astype(np.int64)
+            return numbers, numbers
+        hashes = np.abs(shards_of(record_keys, _ALL_HASHES).astype(np.int64))
+        if not len(hashes):
+            return hashes, hashes
+        encoded = _flat(partitions).dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        spans = [self._span_of(name) for name in encoded.dictionary.to_pylist()]
+        starts, counts = (np.array(column, np.int64)[codes] for column in zip(*spans, strict=True))
+        numbers = hashes % counts
+        shards: npt.NDArray[np.int64] = starts + numbers
+        return shards, numbers
+
+    def _span_of(self, partition: str) -> tuple[int, int]:
+        """Return where the shards of a partition begin, and how many there are; of a new one, beyond all others."""
+        known = self._pinned.by_partition.get(partition)
+        return known or (_NEW + zlib.crc32(partition.encode()) % (_NEW - SHARDS_MAX), self.new_shards)
+
+    def check_keys(self, record_keys: Any) -> None:
+        lengths = pc.binary_length(record_keys)
+        longest = pc.max(lengths).as_py() or 0
+        if longest > KEY_BYTES_MAX:
+            key = record_keys[pc.index(lengths, longest).as_py()].as_py()
+            raise ConfigError(
+                f"the key {key[:40]!r}… has {longest:,} bytes, and a record-level index holds keys of at most "
+                f"{KEY_BYTES_MAX:,}. Shorten it, or choose buckets."
+            )
+        high = pc.match_substring_regex(record_keys, "[\U0000e000-\U0000ffff]")
+        if pc.any(high, min_count=0).as_py():
+            beyond = pc.match_substring_regex(record_keys, "[\U00010000-\U0010ffff]")
+            if pc.any(beyond, min_count=0).as_py():
+                one, other = (record_keys[pc.index(mask, True).as_py()].as_py() for mask in (high, beyond))
+                raise ConfigError(
+                    f"the keys {one[:40]!r} and {other[:40]!r} have characters from U+E000 to U+FFFF, and beyond. "
+                    f"Hudi sorts these in one order and searches in another, and would not find its own keys in an "
+                    f"index of both. Spell the keys without the one or the other, or choose buckets."
+                )
+
+    def look_up(self, shard: int, partitions: Any, record_keys: Any) -> tuple[Any, Any]:  # noqa: ARG002 # the shard tells
+        if shard >= len(self._pinned.shards):
+            nothing = pa.nulls(len(record_keys), pa.string())
+            return nothing, nothing
+        found = look_up_shard(self.store, self._pinned.shards[shard].slice, _flat(record_keys))
+        return _columns(found)
+
+    def where(self, record_keys: Any, partitions: Collection[str] | None = None) -> frozenset[FileGroupId]:
+        """Name the file groups in which the index has these keys, whatever else is there of them.
+
+        `partitions` are those in which a caller looks; None: all.
+        """
+        keys = _flat(record_keys)
+        found: set[FileGroupId] = set()
+        if self.is_global:
+            asked: Iterable[tuple[str | None, Any]] = [(None, keys)]
+        else:
+            names = self._pinned.by_partition if partitions is None else partitions
+            asked = [(name, keys) for name in names if name in self._pinned.by_partition]
+        for partition, wanted in asked:
+            start, count = self._pinned.by_partition.get(partition, (0, 0))
+            if not count:
+                continue
+            numbers = shards_of(wanted, count)
+            for number in np.unique(numbers).tolist():
+                mine = wanted.filter(pa.array(numbers == number))
+                locations = look_up_shard(self.store, self._pinned.shards[start + number].slice, mine)
+                codes = np.unique(locations.codes[locations.codes >= 0]).tolist()
+                found.update((locations.distinct[c].partition, locations.distinct[c].file_id) for c in codes)
+        return frozenset(found)
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether it can be relied on by who reads."""
+        return RECORD_INDEX in self.properties.metadata_partitions and self._pinned.step.is_kept
+
+    def entries(self, shard: int) -> pa.Table:
+        if shard >= len(self._pinned.shards):
+            return ENTRIES.empty_table()
+        found = read_shard(self.store, self._pinned.shards[shard].slice)
+        where, ids = _columns(found.locations)
+        return pa.Table.from_arrays([pc.cast(found.keys, pa.string()), where, ids], schema=ENTRIES)
+
+    def assign(
+        self,
+        new: Sequence[NewKeys],
+        groups: Mapping[str, Mapping[str, FileSlice]],
+        *,
+        instant: str,
+        row_bytes: int,
+    ) -> Sequence[str]:
+        return fill_groups(new, groups, instant=instant, row_bytes=row_bytes)
+
+    def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> Mapping[str, EntryFile]:
+        """Two partitions that are new may share the number of a shard, and no file."""
+        if self.is_global:
+            return {_log_path(shard_file_id(shard), instant): self._encoded(entries, instant)}
+        _, numbers = self._places(entries["partition"], entries["key"])
+        found: dict[str, EntryFile] = {}
+        partitions = _flat(entries["partition"]).dictionary_encode()
+        codes = partitions.indices.to_numpy()
+        for code, partition in enumerate(partitions.dictionary.to_pylist()):
+            for number in np.unique(numbers[codes == code]).tolist():
+                mine = entries.filter(pa.array((codes == code) & (numbers == number)))
+                found[_log_path(shard_file_id(number, partition), instant)] = self._encoded(mine, instant)
+        return found
+
+    def files_of_new_shards(self, written: Collection[str], *, instant: str) -> Mapping[str, bytes]:
+        """Return the files by which shards are there, of new partitions, in which no key came to be.
+
+        Hudi counts shards by listing: those of a partition come at once.
+        """
+        if self.is_global or self.new_shards == 1:
+            return {}
+        found: dict[str, bytes] = {}
+        empty = encode_entry_log(instant, None, None)
+        for partition in {p for path in written if (p := _partition_of(path)) is not None}:
+            if partition not in self._pinned.by_partition:
+                for number in range(self.new_shards):
+                    path = _log_path(shard_file_id(number, partition), instant)
+                    if path not in written:
+                        found[path] = empty
+        return found
+
+    def _encoded(self, entries: pa.Table, instant: str) -> EntryFile:
+        """Encode what became of keys: one that went and came is where it came to."""
+        keys, ids = _flat(entries["key"]), _flat(entries["file_id"])
+        came = pc.is_valid(ids)
+        gone = keys.filter(pc.invert(came))
+        arrived = entries.filter(came)
+        arrived_keys = _flat(arrived["key"])
+        gone = gone.filter(pc.invert(pc.is_in(gone, value_set=arrived_keys)))
+        at = pc.binary_join_element_wise(_flat(arrived["partition"]), _flat(arrived["file_id"]), "\0")
+        encoded = at.dictionary_encode()
+        ms = instant_ms(instant, self.properties.timeline_timezone)
+        groups = (text.split("\0") for text in encoded.dictionary.to_pylist())
+        distinct = tuple(Location(partition, file_id, ms) for partition, file_id in groups)
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+        data = encode_entry_log(instant, ShardEntries(arrived_keys, Locations(codes, distinct)), gone)
+        return EntryFile(data, entries)
+
+    def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
+        """Two that record the same key would both be right, or both wrong: whoever is later looks it up again."""
+        others = [
+            i.requested for i in timeline.writes if i.requested not in self.seen and i.requested != instant
+        ]
+        if not others:
+            return None
+        ours: dict[str, FileStat] = {}
+        theirs: dict[str, list[tuple[str, FileStat]]] = {}
+        bases = [""]
+        for file in self.store.list(folder_of(RECORD_INDEX)).files:
+            name = split_path(file.path)[1]
+            log, base = parse_log_file_name(name), parse_index_base_file_name(name)
+            if base is not None:
+                bases.append(base.instant)
+            elif log is not None and log.instant == instant:
+                ours[log.file_id] = file
+            elif log is not None and log.instant in others:
+                theirs.setdefault(log.file_id, []).append((log.instant, file))
+        if max(bases) > min(others):
+            return min(others)  # compacted since, and its logs may be gone
+        for file_id, file in ours.items():
+            for other, file_of_other in theirs.get(file_id, ()):
+                if self._share_a_key(file, file_of_other):
+                    return other
+        return None
+
+    def _share_a_key(self, one: FileStat, other: FileStat) -> bool:
+        mine, theirs = (logged_keys(self.store, file).cast(pa.large_string()) for file in (one, other))
+        return bool(pc.any(pc.is_in(mine, value_set=theirs), min_count=0).as_py())
+
+    def stray(self, partition: str, file_id: str, record_keys: Any) -> str | None:
+        keys = _flat(record_keys)
+        where = pa.array([partition] * len(keys), pa.string())
+        shards = self.shard_of(where, keys)
+        for shard in np.unique(shards).tolist():
+            mine = keys.filter(pa.array(shards == shard))
+            found, ids = self.look_up(shard, None, mine)
+            fits = pc.fill_null(pc.and_(pc.equal(found, partition), pc.equal(ids, file_id)), False)
+            offender = pc.index(fits, False).as_py()
+            if offender >= 0:
+                return str(mine[offender].as_py())
+        return None
+
+    def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
+        keys, where = pa.array([record_key]), pa.array([partition], pa.string())
+        shards, numbers = self._places(where, keys)
+        shard = int(shards[0])
+        if shard >= len(self._pinned.shards):
+            return Place(more={"shard": f"none: no key of the partition {partition!r} is recorded"})
+        at = self._pinned.shards[shard]
+        found, ids = self.look_up(shard, where, keys)
+        entry = "none" if ids[0].as_py() is None else f"{found[0].as_py()}/{ids[0].as_py()}".lstrip("/")
+        count = self._pinned.by_partition[at.partition][1]
+        files = [file.path for file in (at.slice.base, *at.slice.logs) if file is not None]
+        return Place(
+            more={
+                "shard": f"{int(numbers[0])} of {count} ({at.file_id})",
+                "entry": entry,
+                "index files": ", ".join(split_path(path)[1] for path in files) or "none",
+            }
+        )
+
+
+def resolve_record_index(state: TableState, as_of: str | None = None) -> Index:
+    """Return the record-level index of a table; how it was at an earlier time nobody knows."""
+    if as_of is not None:
+        return NoIndex(reason="its record-level index tells where keys live now, not where they lived")
+    raw, word = state.properties.raw, state.properties.engine
+    shards = raw.get(SHARDS_KEY, "").strip()
+    is_global = word == IndexType.GLOBAL_RECORD_LEVEL_INDEX
+    if word not in RECORD_LEVEL:
+        is_global = not is_record_index_partitioned(state.store)
+    return RecordLevelIndex(
+        store=state.store,
+        properties=state.properties,
+        timeline=state.timeline,
+        seen=frozenset(i.requested for i in state.timeline.writes),
+        new_shards=int(shards) if shards.isdigit() and int(shards) else 1,
+        is_global=is_global,
+        keeps_partition=raw.get(KEEPS_PARTITION, "").strip().lower() == "true",
+    )
+
+
+def check_listed(state: TableState) -> None:
+    """Refuse to write to a table by an index that is not there: who wrote last may have dropped it."""
+    properties, uri = state.properties, state.store.uri
+    if RECORD_INDEX not in properties.metadata_partitions:
+        raise UnsupportedError(
+            subject=f"the metadata table of {uri}",
+            found=f"without {RECORD_INDEX}, by which the table finds its keys: it lists "
+            f"{', '.join(properties.metadata_partitions) or 'nothing'}. A Hudi writer that is not told of the index "
+            f"drops it",
+            supported="writing by an index that is there",
+            remedy=f"Build it: `bucketlake metadata rebuild {uri}`, or table.metadata.rebuild(). Give Hudi's writers "
+            f"hoodie.metadata.auto.delete.partitions=false.",
+        )
+    is_partitioned = is_record_index_partitioned(state.store) or False
+    is_said = properties.engine == IndexType.RECORD_LEVEL_INDEX
+    if is_partitioned != is_said:
+        kinds = {True: "one for each partition", False: "one of the whole table"}
+        raise CorruptTableError(
+            path=folder_of(RECORD_INDEX),
+            found=f"a record-level index that is {kinds[is_partitioned]}",
+            expected=f"{kinds[is_said]}, as the table says",
+            remedy=f"Somebody has made another. Build it anew: `bucketlake metadata rebuild {uri}`.",
+        )
+
+
+class RecordLevelKeeper(Keeper):
+    """Entries go with their instant: the files that have them are named after it."""
+
+    def after_taking_back(self, store: Store, *, instant: str, action: Action) -> Upkeep:  # noqa: ARG002 # whatever it was
+        names = (
+            (file.path, parse_log_file_name(split_path(file.path)[1]))
+            for file in store.list(folder_of(RECORD_INDEX)).files
+        )
+        return Upkeep(
+            deletes=tuple(path for path, log in names if log is not None and log.instant == instant)
+        )
+
+
+def _by_partition(shards: Sequence[RecordShard], *, is_global: bool) -> dict[str | None, tuple[int, int]]:
+    """Count shards; refuse an index with a hole, because keys are spread by how many there are."""
+    numbers: dict[str | None, list[int]] = {}
+    for shard in shards:
+        numbers.setdefault(shard.partition, []).append(shard.number)
+    found: dict[str | None, tuple[int, int]] = {}
+    start = 0
+    for partition, of_partition in numbers.items():
+        if of_partition != list(range(len(of_partition))) or (partition is None) is not is_global:
+            raise CorruptTableError(
+                path=folder_of(RECORD_INDEX),
+                found=f"the shards {', '.join(map(str, of_partition[:5]))}… of {partition or 'the table'}",
+                expected="shards from 0 on, none left out",
+                remedy="Files of the index are lost. Build it anew: `bucketlake metadata rebuild`.",
+            )
+        found[partition] = start, len(of_partition)
+        start += len(of_partition)
+    return found
+
+
+def _partition_of(path: str) -> str | None:
+    from_name = parse_log_file_name(split_path(path)[1])
+    found = None if from_name is None else parse_shard_file_id(from_name.file_id)
+    return None if found is None else found[0]
+
+
+def _log_path(file_id: str, instant: str) -> str:
+    return f"{folder_of(RECORD_INDEX)}/{render_log_file_name(LogFileName(file_id, instant, 1, WRITE_TOKEN))}"
+
+
+def _columns(found: Locations) -> tuple[pa.Array, pa.Array]:
+    codes = pa.array(found.codes, mask=found.codes < 0)
+    partitions = pa.array([place.partition for place in found.distinct], pa.string())
+    ids = pa.array([place.file_id for place in found.distinct], pa.string())
+    return partitions.take(codes), ids.take(codes)
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,150 @@
+"""The shards of the record-level index: what they are called, which a table has, and what each is made of.
+
+    record-index-0003-0                     shard 3 of an index of the whole table
+    record-index-<partition>-0000-0         shard 0 of one data partition, of an index that has some for each
+
+In the name of a shard a partition's path is escaped, `-` and `_` too: Hudi cuts the name at dashes. How many shards
+there are is written nowhere; it is as many as there are file ids in the folder.
+
+What a shard is made of is pinned to what a caller knows of the table: entries of a commit that completed after that do
+not count for him, or he would look for file groups that he has not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bucketlake.config import TableProperties
+from bucketlake.errors import CommitConflictError, ConfigError
+from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_name, split_path
+from bucketlake.metadata.listing import ShardSlice
+from bucketlake.metadata.places import RECORD_INDEX, is_own_instant
+from bucketlake.metadata.shards import Shards, list_shards
+from bucketlake.metadata.step import Step, look_at_step
+from bucketlake.storage import FileStat, Store
+from bucketlake.timeline import Timeline
+
+SHARDS_MAX = 10_000
+"""As many as Hudi gives an index at most; four digits name them."""
+
+_ESCAPED = frozenset(map(chr, range(32))) | frozenset("\"#%'*/:=?\\\x7f{[]^-_")
+_NAME = re.compile(r"record-index-(?:(?P<partition>[^-]*)-)?(?P<number>\d{4,})-0")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShard:
+    """One shard, and what it is made of."""
+
+    partition: str | None
+    """The data partition that it is for; None: for all."""
+    number: int
+    slice: ShardSlice
+
+    @property
+    def file_id(self) -> str:
+        return shard_file_id(self.number, self.partition)
+
+
+def shard_file_id(number: int, partition: str | None = None) -> str:
+    """Return the file id of a shard, of the whole table or of a data partition.
+
+    >>> shard_file_id(3), shard_file_id(0, "dt=2026-06-18/eu")
+    ('record-index-0003-0', 'record-index-dt%3D2026%2D06%2D18%2Feu-0000-0')
+    """
+    if partition is None:
+        return f"record-index-{number:04d}-0"
+    escaped = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in partition)
+    if "." in escaped:
+        raise ConfigError(
+            f"the partition {partition!r} has a dot in its path, and a record-level index that has shards for each "
+            f"partition names files after it, which Hudi cuts at dots. Choose other partition values, or an index of "
+            f"the whole table."
+        )
+    return f"record-index-{escaped}-{number:04d}-0"
+
+
+def parse_shard_file_id(file_id: str) -> tuple[str | None, int] | None:
+    """Return the data partition, if it has one, and the number of a shard; None if it is no shard of this index.
+
+    >>> parse_shard_file_id("record-index-dt%3D2026%2D06%2D18-0002-0")
+    ('dt=2026-06-18', 2)
+    """
+    found = _NAME.fullmatch(file_id)
+    if found is None:
+        return None
+    partition = found["partition"]
+    if partition is not None:
+        partition = re.sub("%([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), partition)
+    return partition, int(found["number"])
+
+
+def pinned_shards(
+    store: Store, properties: TableProperties, table: Timeline
+) -> tuple[Step, tuple[RecordShard, ...]]:
+    """Find the shards as they were when the table's timeline was this one; and how the two timelines compare.
+
+    Sorted by partition and number. `CommitConflictError` if what they were then cannot be told any more.
+    """
+    step = look_at_step(store, properties, table)
+    shards = list_shards(store, step, [RECORD_INDEX])
+    known = _known_until(table)
+    kept = {shard: tuple(_of_then(files, known)) for shard, files in shards.files.items()}
+    _refuse_later_compactions(store, step, kept, table)
+    pinned = Shards(step, kept)
+    found: list[RecordShard] = []
+    for shard, files in kept.items():
+        parsed = parse_shard_file_id(shard[1])
+        if parsed is not None and _counts(files, step):
+            found.append(RecordShard(*parsed, pinned.slice_of(shard)))
+    return step, tuple(sorted(found, key=lambda one: (one.partition or "", one.number)))
+
+
+def _known_until(table: Timeline) -> str:
+    return max((time for i in table.instants for time in (i.requested, i.completed or "")), default="")
+
+
+def _of_then(files: Iterable[FileStat], known: str) -> Iterable[FileStat]:
+    for file in files:
+        log = parse_log_file_name(split_path(file.path)[1])
+        if log is None or is_own_instant(log.instant) or log.instant <= known:
+            yield file
+
+
+def _counts(files: Iterable[FileStat], step: Step) -> bool:
+    """Tell whether a shard is there for anybody: a file of it is of a completed instant, or of one long archived."""
+    completions = {i.requested for i in step.metadata.writes}
+    pending = {i.requested for i in step.table.pending()}
+    oldest = min(completions, default="")
+    for file in files:
+        name = split_path(file.path)[1]
+        parsed = parse_index_base_file_name(name) or parse_log_file_name(name)
+        if parsed is None or parsed.instant in pending:
+            continue
+        if parsed.instant in completions or parsed.instant < oldest:
+            return True
+    return False
+
+
+def _refuse_later_compactions(
+    store: Store, step: Step, files: Mapping[tuple[str, str], Iterable[FileStat]], table: Timeline
+) -> None:
+    """Refuse base files that tell of commits which the caller has not seen."""
+    known = {i.requested for i in table.instants}
+    until = _known_until(table)
+    unseen = [
+        i.completed or ""
+        for i in step.metadata.writes
+        if i.requested > until and i.requested not in known and not is_own_instant(i.requested)
+    ]
+    if not unseen:
+        return
+    for of_shard in files.values():
+        for file in of_shard:
+            base = parse_index_base_file_name(split_path(file.path)[1])
+            if base is not None and base.instant > min(unseen):
+                raise CommitConflictError(
+                    f"others have committed to {store.uri}, and compacted its record-level index, since this call "
+                    f"looked at it. Nothing was written. Run it again."
+                )
