@@ -12,7 +12,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bucketlake import Table
+from bucketlake import RecordIndex, Table
+from bucketlake.commit.metadata_build import build_metadata
 from bucketlake.config import TableType, load_properties
 from bucketlake.services import Tasks, compact_table
 from bucketlake.services.compaction import CompactionTask, SliceCompacted, compact_slice
@@ -43,7 +44,6 @@ from spark.orders import (
 )
 from spark.processes import is_running, let_time_pass, run_cases, wait_until_gone
 from stand_ins.key_list import listing, told
-from stand_ins.ledger_engine import Ledger, register
 
 TABLE_TYPES = ("COPY_ON_WRITE", "MERGE_ON_READ")
 
@@ -173,8 +173,7 @@ def a_task_of_a_compaction_fails_once(place: Place) -> None:
 
 def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str) -> None:
     """Rows of a table with a recorded index pass the exchange three times, and a task of the last but one fails."""
-    register()
-    store = open_store(f"{place.root}/ledger {table_type} {step} {way}")
+    store = open_store(f"{place.root}/looked up {table_type} {step} {way}")
     schema = arrow_schema(frame_of(place.spark, orders(range(1), version=1)).schema.jsonValue())
     create(
         store,
@@ -185,9 +184,10 @@ def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str)
             partition=("day",),
             ordering=("version",),
             table_type=TableType(table_type),
-            index=Ledger(shards=3, room=40),
+            index=RecordIndex(shards=3),
         ),
     )
+    build_metadata(store)
     table = Table(store, load_properties(store))
     # Orders that are in both move to another day.
     first, second = orders(range(90), version=1), orders(range(60, 140), version=2, days=[*DAYS[1:], DAYS[0]])

@@ -121,7 +121,7 @@ def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> Delt
     base = render_index_base_file_name(BaseFileName(FILES_SHARD, WRITE_TOKEN, instant))
     folder = folder_of(FILES)
     files = {
-        f"{folder}/{log}": encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES),
+        f"{folder}/{log}": encode_nothing(instant),
         f"{folder}/{base}": image,
     }
     stat = _stat(FILES, FILES_SHARD, base, len(image), len(records), is_log=False)
@@ -131,9 +131,14 @@ def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> Delt
 def first_record_commit(instant: str, shards: Iterable[str]) -> DeltaCommit:
     """Return the delta commit with which an index of no keys begins: shards that are there, and say nothing."""
     folder = folder_of(RECORD_INDEX)
-    log = encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES)
+    log = encode_nothing(instant)
     names = [render_log_file_name(LogFileName(shard, instant, 1, "0-0-0")) for shard in shards]
     return DeltaCommit({f"{folder}/{name}": log for name in names}, _body(_FIRST))
+
+
+def encode_nothing(instant: str) -> bytes:
+    """Return the log that says nothing: with such a one a shard begins."""
+    return encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES)
 
 
 def records_of(change: Change) -> dict[str, Entries]:

@@ -223,7 +223,7 @@ def _base_records(store: Store, file: FileStat, keys: list[str] | None) -> Recor
     known = _BASES.get(store, file)
     if known is not None:
         return _chosen(known, keys)
-    opened = hfile.HFile.open(_StoredFile(store, file))
+    opened = hfile.HFile.open(StoredFile(store, file))
     if keys is not None:
         asked = pa.array([key.encode() for key in keys], pa.binary())
         found = opened.look_up(asked)
@@ -250,7 +250,7 @@ def _memory_of(records: Records) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredFile:
+class StoredFile:
     """A file of a store, read by ranges."""
 
     store: Store

@@ -24,14 +24,12 @@ from bucketlake import hfile
 from bucketlake.errors import CorruptTableError, DamagedFileError
 from bucketlake.logfile.deletes import Deletes, decode_deletes, encode_deletes
 from bucketlake.logfile.frame import Block, BlockType, HeaderKey, decode_blocks, encode_block
-from bucketlake.metadata.listing import ShardSlice
+from bucketlake.metadata.delta import encode_nothing
+from bucketlake.metadata.listing import ShardSlice, StoredFile
 from bucketlake.metadata.places import RECORD_INDEX
 from bucketlake.metadata.record_index import Location, Locations, decode_locations, encode_locations
 from bucketlake.metadata.record_schema import STORED_SCHEMA
 from bucketlake.storage import FileCache, FileStat, Store, in_parallel
-
-_NO_DELETES = bytes.fromhex("00 00 00 03 00 00 00 01 00")
-"""The content of a delete block of the third version that names no key."""
 
 _NOWHERE = -1
 """The code of a key that is not there, and in a log that of one that is gone."""
@@ -69,7 +67,7 @@ def look_up_shard(store: Store, shard: ShardSlice, keys: pa.Array) -> Locations:
     rest = np.flatnonzero(~is_told)
     if shard.base is None or not len(rest):
         return _used(said)
-    found = hfile.HFile.open(_StoredFile(store, shard.base)).look_up(keys.take(pa.array(rest)))
+    found = hfile.HFile.open(StoredFile(store, shard.base)).look_up(keys.take(pa.array(rest)))
     both = _joined_locations([said, decode_locations(found.values, path=shard.base.path)])
     codes = both.codes[: len(keys)]
     codes[rest[found.at]] = both.codes[len(keys) :]
@@ -110,7 +108,7 @@ def encode_entry_log(instant: str, came: ShardEntries | None, gone: pa.Array | N
         deletes = Deletes(_ascending(gone.unique()), RECORD_INDEX, None)
         blocks.append(encode_block(BlockType.DELETE, header, encode_deletes(deletes)))
     if not blocks:
-        return encode_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: instant}, _NO_DELETES)
+        return encode_nothing(instant)
     return b"".join(blocks)
 
 
@@ -173,11 +171,11 @@ def _block_entries(block: Block, path: str) -> ShardEntries:
 
 
 def _base_entries(store: Store, file: FileStat) -> ShardEntries:
-    return _hfile_entries(hfile.HFile.open(_StoredFile(store, file)))
+    return _hfile_entries(hfile.HFile.open(StoredFile(store, file)))
 
 
 def _hfile_entries(file: hfile.HFile) -> ShardEntries:
-    """Read all entries, in the order that is ours: Hudi's files have keys in that of Java's strings."""
+    """Read all entries, in the order of the file: ours, or if Hudi wrote it that of Java's strings."""
     path = file.source.name
     entries = file.scan()
     kind = pa.large_string() if pa.types.is_large_binary(entries.keys.type) else pa.string()
@@ -187,35 +185,13 @@ def _hfile_entries(file: hfile.HFile) -> ShardEntries:
         raise DamagedFileError(
             path=path, found=f"a key that is no text ({error})", expected="UTF-8", remedy=_REMEDY
         ) from error
-    found = _sorted(ShardEntries(keys, decode_locations(entries.values, path=path)))
-    is_last = _is_last(found.keys)
+    is_last = _is_last(keys)
     if not is_last.all():
-        key = found.keys[int(np.argmin(is_last))].as_py()
+        key = keys[int(np.argmin(is_last))].as_py()
         raise DamagedFileError(
             path=path, found=f"the key {key!r} twice", expected="each key once", remedy=_REMEDY
         )
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredFile:
-    """A file of a store, read by ranges."""
-
-    store: Store
-    file: FileStat
-
-    @property
-    def name(self) -> str:
-        return self.file.path
-
-    @property
-    def size(self) -> int:
-        return self.file.size_bytes
-
-    def read(self, ranges: Iterable[tuple[int, int]]) -> list[bytes]:
-        return in_parallel(
-            lambda part: self.store.read(self.file.path, offset=part[0], length=part[1]), ranges, self.store
-        )
+    return ShardEntries(keys, decode_locations(entries.values, path=path))
 
 
 # -------------------------------------------------------------------------------------------- columns over columns
@@ -263,7 +239,7 @@ def _filtered(entries: ShardEntries, is_kept: npt.NDArray[np.bool_]) -> ShardEnt
 
 
 def _is_last(keys: pa.Array) -> npt.NDArray[np.bool_]:
-    """Say of every one of sorted keys whether none that is equal follows."""
+    """Say of every one of sorted keys whether the next is another."""
     is_last = np.ones(len(keys), np.bool_)
     is_last[:-1] = pc.not_equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
     return is_last
