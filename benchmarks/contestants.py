@@ -70,6 +70,13 @@ HUDI_BLOOM = Contestant(
     "hudi, Bloom", "hudi_bloom", "Hudi's Bloom index, without its metadata table", JUDGE_PYTHON
 )
 RING = Contestant("bucketlake, ring", "bucketlake_ring", "consistent hashing, on Spark 4.1")
+HUDI_RECORD = Contestant(
+    "hudi, record-level", "hudi_record", "Hudi's record-level index, in its metadata table", JUDGE_PYTHON
+)
+RECORD = Contestant(
+    "bucketlake, record-level", "bucketlake_record", "the record-level index of the table, on Spark 4.1"
+)
+DELTA = Contestant("delta", "delta", "Delta 4.4 on Spark 4.1: MERGE on the key, deletion vectors")
 PARQUET = Contestant(
     "floor: Spark Parquet", "parquet_on_spark", "Spark 4.1's own reader on the same base files"
 )
@@ -93,6 +100,9 @@ CONTESTANTS = {
         BUCKETLAKE,
         EVALUATED,
         RING,
+        HUDI_RECORD,
+        RECORD,
+        DELTA,
         SOURCE,
         ALONE,
         PARQUET,

@@ -27,7 +27,9 @@ from benchmarks.contestants import (
     BUCKETLAKE,
     EVALUATED,
     HUDI,
+    HUDI_RECORD,
     HUDI_RING,
+    RECORD,
     RING,
     BenchmarkError,
     Respondent,
@@ -43,8 +45,8 @@ Readers = Callable[[str], AbstractContextManager[Respondent]]
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
 
-_OURS = frozenset({BUCKETLAKE.name, EVALUATED.name, RING.name})
-_JUDGES = (HUDI.name, HUDI_RING.name)
+_OURS = frozenset({BUCKETLAKE.name, EVALUATED.name, RING.name, RECORD.name})
+_JUDGES = (HUDI.name, HUDI_RING.name, HUDI_RECORD.name)
 
 
 @dataclass(frozen=True, slots=True)
