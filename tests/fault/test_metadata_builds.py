@@ -93,6 +93,27 @@ def test_wherever_another_is_in_between_what_is_listed_is_right(made: Bucket, ot
                 check_metadata(store)
 
 
+def test_one_that_is_built_while_another_is_dropped_keeps_all_of_its_files(made: Bucket) -> None:
+    before = copy_of(made)
+    build_metadata(before)
+    counting = FaultyStore(copy_of(before))
+    table_of(counting).metadata.drop()
+    with processes_without_clocks():
+        for number in range(1, len(counting.operations)):
+            store = copy_of(before)
+            dropping = Actor(store, Task("drop", lambda store: table_of(store).metadata.drop()))
+            building = Actor(store, Task("build", build_metadata))
+            dropping.step(number)
+            building.step(3_000)
+            check_metadata(store)
+            dropping.step(3_000)
+            building.step(3_000)
+            assert dropping.is_over and building.is_over
+            check_metadata(store)
+            table_of(store).upsert(orders([2, 60], "z", 20))
+            check_metadata(store)
+
+
 def test_writers_and_builders_at_once_end_in_one_that_has_everything(made: Bucket) -> None:
     store = copy_of(made)
 

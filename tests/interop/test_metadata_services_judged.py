@@ -101,3 +101,37 @@ def cut_off(path: Path, instant: str) -> None:
         file.unlink()
     for file in (path / METADATA_TABLE_FOLDER).glob(f"files/*_{instant}.hfile*"):
         file.unlink()
+
+
+@pytest.mark.shows("M5")
+def test_hudi_joins_logs_of_ours_and_all_list_the_same(hudi: HudiJvm, tmp_path: Path) -> None:
+    """Hudi 1.2.0 fails, on tables of its own too, if a log compaction is the first that its process does with one."""
+    joins = {
+        "hoodie.metadata.log.compaction.enable": "true",
+        "hoodie.metadata.log.compaction.blocks.threshold": "2",
+        "hoodie.metadata.compact.max.delta.commits": "100",
+    }
+    options = options_for("orders", table_type="MERGE_ON_READ", buckets=2, more={**WRITES, **joins})
+    hudi.write(tmp_path / "another", orders(range(2), "by Hudi", 1), options, mode="overwrite")
+
+    path = tmp_path / "ours"
+    table = orders_table(path)
+    build_metadata(table.store)
+    for turn in range(4):
+        table.upsert(orders(range(turn, turn + 6), f"ours {turn}", turn))
+    for turn in range(3):
+        hudi.write(path, orders(range(20 + turn, 24 + turn), f"by Hudi {turn}", 50 + turn), options)
+        agree(table, path, hudi)
+        first, second = (
+            table.upsert(orders(range(turn, turn + 3), f"more {n}", 60 + turn)).instant for n in (1, 2)
+        )
+        agree(table, path, hudi)
+        if turn == 1:
+            table.rollback(str(second))
+            table.rollback(str(first))
+            agree(table, path, hudi)
+    joined = {file.name.split(".")[0] for file in (path / METADATA_TIMELINE_FOLDER).glob("*.logcompaction.*")}
+    assert joined.intersection(i.requested for i in metadata_of(table).writes), "Hudi has joined logs"
+    assert compact_metadata(table.store)
+    table.clean(retain_commits=1)
+    agree(table, path, hudi)

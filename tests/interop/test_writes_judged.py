@@ -1,7 +1,7 @@
 """What we write, Hudi reads; what Hudi does to our tables, we read; and both agree with a dict at every step.
 
-Hudi writes with `hoodie.metadata.enable=false`, as every writer of our tables must for now. A failing seed is replayed
-with BUCKETLAKE_SEEDS=17, and a soak runs with BUCKETLAKE_SEEDS=0-500.
+Hudi writes with `hoodie.metadata.enable=false`; with it on, see test_metadata_table_judged.py. A failing seed is
+replayed with BUCKETLAKE_SEEDS=17, and a soak runs with BUCKETLAKE_SEEDS=0-500.
 """
 
 from __future__ import annotations

@@ -168,7 +168,8 @@ def _of_call(error: Any) -> tuple[str, int]:
         return "", error.exit_code
     context = getattr(error, "ctx", None)
     hint = f" See {context.command_path} --help." if context is not None else ""
-    return f"{error.format_message().rstrip('.')}.{hint}", error.exit_code
+    said = error.format_message().rstrip(".")
+    return f"{said}{'' if said.endswith('?') else '.'}{hint}", error.exit_code
 
 
 def _of_system(error: OSError) -> str:

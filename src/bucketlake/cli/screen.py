@@ -106,7 +106,8 @@ def fact_grid(title: str, facts: Mapping[str, object]) -> Grid:
     """Draw names and values side by side."""
     drawn = grid(title, "", "")
     for name, value in facts.items():
-        drawn.add_row(name, ", ".join(value) or "-" if isinstance(value, list) else str(value))
+        text = ", ".join(value) or "-" if isinstance(value, list) else str(value)
+        drawn.add_row(name, "-" if value is None else text)
     return drawn
 
 

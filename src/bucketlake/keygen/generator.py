@@ -32,6 +32,9 @@ from bucketlake.keygen.timestamps import TimestampPaths
 _FOLDER_BYTES_MAX = 255
 """What file systems take for one name."""
 
+_ALL_PARTITIONS = "__all_partitions__"
+"""See `metadata/files.py`: the files of a partition of this name would be taken for partitions."""
+
 _LOGICAL_TIMESTAMPS = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
 _SUPPORTED = (
     KeyGeneratorType.SIMPLE,
@@ -253,10 +256,13 @@ class KeyGenerator:
         fault = next((fault for part in parts if (fault := self._fault_of(part)) is not None), None)
         if fault is None and not dates_or_patterns and len(parts) != len(self.partition_fields):
             fault = "holds a slash"
+        if path == _ALL_PARTITIONS:
+            fault = "is the key under which Hudi's metadata table lists all partitions"
         if fault is not None:
             names = ", ".join(repr(field.name) for field in self.partition_fields)
             is_escapable = not self.url_encode and not any(
-                part.startswith(".") or len(part.encode()) > _FOLDER_BYTES_MAX for part in parts
+                part.startswith(".") or len(part.encode()) > _FOLDER_BYTES_MAX or part == _ALL_PARTITIONS
+                for part in parts
             )
             remedy = (
                 ", or make the table with url_encode=True, which escapes slashes, colons, backslashes and control "

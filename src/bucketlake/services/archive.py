@@ -118,7 +118,7 @@ class ArchivePlan:
         lines += [f"  delete the orphan {file.path} ({file.size_bytes:,} bytes)" for file in self.orphans]
         lines += [f"  delete the markers of {instant}" for instant in self.marked]
         if self.stop is not None:
-            lines.append(f"  stops before {self.stop.before}: {self.stop.reason}")
+            lines.append(f"  stops before {self.stop.before or 'the first'}: {self.stop.reason}")
         return "\n".join(lines)
 
 

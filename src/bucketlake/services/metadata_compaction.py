@@ -258,7 +258,7 @@ def _refuse_undoing(table: Timeline, instant: str) -> None:
     for undoing in table.pending(Action.ROLLBACK, Action.RESTORE):
         raise ConcurrentWriteError(
             f"the compaction {instant} of the metadata table waits: the {undoing.action} of {undoing.requested} is "
-            f"pending. Compact again when it is done; if its process died, `bucketlake recover` finishes it."
+            f"pending. Compact again when it is done; if its process died, the next write finishes it."
         )
 
 
@@ -273,7 +273,7 @@ def _refuse_half_done(store: Store, step: Step) -> None:
             raise ConcurrentWriteError(
                 f"the metadata table of {store.uri} is not compacted while the {half.action} of {half.requested} is "
                 f"pending, which it has completed. Compact again when that is done; if its writer died, "
-                f"`bucketlake recover` takes it back."
+                f"the next write takes it back or finishes it."
             )
 
 

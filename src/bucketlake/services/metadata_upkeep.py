@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from bucketlake.commit.metadata_table import DELISTINGS, checked_step, is_listed
 from bucketlake.config import load_properties
-from bucketlake.metadata.places import FILES
+from bucketlake.metadata.places import FILES, RECORD_INDEX
 from bucketlake.metadata.shards import Shards, list_shards
 from bucketlake.metadata.step import look_at_step
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
@@ -39,8 +39,9 @@ from bucketlake.services.metadata_compaction import (
     compact_metadata,
     last_compaction,
 )
+from bucketlake.services.record_index_build import BuiltRecordIndex, build_wanted_index
 from bucketlake.services.tasks import Tasks, here
-from bucketlake.state import TableState
+from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock
 
@@ -72,6 +73,8 @@ class MetadataUpkeep:
     log_files: int
     clean: MetadataCleanPlan
     archive: MetadataArchivePlan
+    wants_index: bool = False
+    """Whether the table has lost its record-level index, to a rollback or because a build was cut off."""
 
     @property
     def is_compaction_due(self) -> bool:
@@ -83,10 +86,11 @@ class MetadataUpkeep:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.is_compaction_due or self.is_clean_due or self.archive.instants)
+        return not (self.wants_index or self.is_compaction_due or self.is_clean_due or self.archive.instants)
 
     def __str__(self) -> str:
-        lines = [f"finish the pending metadata compaction {instant}" for instant in self.pending_compactions]
+        lines = [f"build {RECORD_INDEX} of the metadata table anew"] if self.wants_index else []
+        lines += [f"finish the pending metadata compaction {instant}" for instant in self.pending_compactions]
         if self.compacts and not self.pending_compactions:
             lines.append(
                 f"compact the metadata table: {self.log_files:,} logs of {self.delta_commits:,} delta commits in "
@@ -105,7 +109,9 @@ def look_at_shards(state: TableState) -> Shards | None:
     return list_shards(state.store, step, state.properties.metadata_partitions)
 
 
-def plan_metadata_upkeep(shards: Shards, policy: MetadataPolicy) -> MetadataUpkeep:
+def plan_metadata_upkeep(
+    shards: Shards, policy: MetadataPolicy, *, wants_index: bool = False
+) -> MetadataUpkeep:
     """Say what is due as the metadata table is; a compaction may make a clean, or archiving, due."""
     metadata, table = shards.step.metadata, shards.step.table
     keep_min, keep_max = policy.keep
@@ -122,6 +128,7 @@ def plan_metadata_upkeep(shards: Shards, policy: MetadataPolicy) -> MetadataUpke
         log_files=sum(logs),
         clean=plan_metadata_clean(shards, keep_commits=commits_kept(policy.retain)),
         archive=plan_metadata_archive(shards.step, keep_min=keep_min, keep_max=keep_max),
+        wants_index=wants_index,
     )
 
 
@@ -133,9 +140,10 @@ class MetadataKept:
     cleans: tuple[MetadataCleaned, ...] = ()
     archived: tuple[str, ...] = ()
     """Instants of its timeline."""
+    index: BuiltRecordIndex | None = None
 
     def __str__(self) -> str:
-        said = []
+        said = [str(self.index)] if self.index is not None else []
         if self.compactions:
             logs = sum(one.log_files for one in self.compactions)
             said.append(f"{sum(one.shards for one in self.compactions):,} shards, {logs:,} logs merged")
@@ -151,6 +159,8 @@ def run_metadata_upkeep(
 ) -> MetadataKept:
     """Do what is due of a table's metadata table, and look again after the compaction."""
     store = state.store
+    index = build_wanted_index(store, tasks=tasks, clock=clock)
+    state = load_state(store) if index is not None else state
     shards = look_at_shards(state)
     if shards is None:
         return MetadataKept()
@@ -169,7 +179,7 @@ def run_metadata_upkeep(
         keep_min, keep_max = policy.keep
         moved = archive_metadata(store, keep_min=keep_min, keep_max=keep_max, clock=clock)
         archived = tuple(i.requested for i in moved.instants)
-    return MetadataKept(compactions=compactions, cleans=cleans, archived=archived)
+    return MetadataKept(compactions=compactions, cleans=cleans, archived=archived, index=index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,18 +211,24 @@ class MetadataStatus:
         if FILES not in self.partitions:
             return "no metadata table"
         counts = {name: self.shards.get(name, 0) for name in self.partitions}
-        shards = ", ".join(f"{name} ({n:,} shard{'' if n == 1 else 's'})" for name, n in counts.items())
+        shards = ", ".join(f"{name} ({_counted(n, 'shard')})" for name, n in counts.items())
         lines = [
             f"metadata table: {self.step}",
             f"  partitions: {shards}",
-            f"  last compacted: {self.compacted or 'never'}; since then {self.delta_commits:,} delta commits, at most "
-            f"{self.log_files:,} logs in a shard",
+            f"  last compacted: {self.compacted or 'never'}; since then {_counted(self.delta_commits, 'delta commit')}"
+            f", at most {_counted(self.log_files, 'log')} in a shard",
         ]
         if self.pending_compaction is not None:
             lines.append(f"  the compaction {self.pending_compaction} is pending")
         if self.delistings:
-            lines.append(f"  parts that were not kept in step were delisted {self.delistings:,} times")
+            lines.append(
+                f"  parts that were not kept in step were delisted {_counted(self.delistings, 'time')}"
+            )
         return "\n".join(lines)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def metadata_status(store: Store) -> MetadataStatus:

@@ -5,7 +5,7 @@ A plan is its lines, in a column `plan`. What was done, or found, is a row for e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -29,7 +29,9 @@ from bucketlake.services import (
     Round,
     Savepoint,
 )
+from bucketlake.services.record_index_build import BuiltRecordIndex
 from bucketlake.services.rescale import RescaleRollback
+from bucketlake.storage import FileStat
 
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
 _KINDS = {
@@ -38,6 +40,8 @@ _KINDS = {
     "float": pa.float64(),
     "bool": pa.bool_(),
     "tuple[str, ...]": _TEXTS,
+    "tuple[FileStat, ...]": _TEXTS,
+    "Mapping[str, int]": pa.map_(_TEXT, pa.int64()),
 }
 """The types of fields that are more than text."""
 
@@ -48,6 +52,7 @@ ROWS_OF: dict[str, type] = {
     "timeline": TimelineEntry,
     "metadata.build": BuiltMetadata,
     "metadata.rebuild": BuiltMetadata,
+    "metadata.grow_record_index": BuiltRecordIndex,
     "buckets.resize": Clustered,
     "buckets.show_config": HashingConfig,
     "buckets.abort": RolledBack,
@@ -111,8 +116,12 @@ def _values(values: Sequence[Any], of: str) -> pa.Table:
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
-    if value is None or kind != _TEXT:
-        return value
+    if value is None:
+        return None
+    if kind == _TEXTS:
+        return [one.path if isinstance(one, FileStat) else one for one in value]
+    if kind != _TEXT:
+        return list(value.items()) if isinstance(value, Mapping) else value
     return str(_plain(value))
 
 

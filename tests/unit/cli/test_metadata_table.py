@@ -205,3 +205,9 @@ def test_a_table_of_the_command_line_may_have_one(
     code, _, _ = run("create", place, "--key", "id", "--schema", "id STRING, v INT", "--metadata")
     assert code == 0
     assert Table.open(place).properties.metadata_partitions == ("files",)
+    _, said, _ = run("metadata", "status", place)
+    assert "since then 1 delta commit, at most 1 log in a shard" in said
+    _, said, _ = run("describe", place)
+    assert "None" not in said
+    code, _, said = run("metadata", "bild", place)
+    assert code == 2 and "Did you mean 'build', 'rebuild'? See" in said

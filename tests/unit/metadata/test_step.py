@@ -218,3 +218,19 @@ def test_one_that_has_lost_a_log_is_not_read(table: Table) -> None:
     table.store.delete(path)
     assert listed(table) is None
     assert table.to_arrow().num_rows == 8
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_one_that_has_lost_its_base_file_is_not_read(table: Table, is_compacted: bool) -> None:
+    """What it told of files that are archived by the table would be missed without a word."""
+    if is_compacted:
+        compact_metadata(table.store)
+    assert listed(table) is not None
+    bases = [
+        f.path for f in table.store.list(f"{METADATA_TABLE_FOLDER}/files").files if f.path.endswith(".hfile")
+    ]
+    table.store.delete(max(bases, key=lambda path: path.rpartition("_")[2]))
+    assert listed(table) is None
+    assert table.to_arrow().num_rows == 8
+    table.metadata.rebuild()
+    assert check_metadata(table.store)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bucketlake import Table
+from bucketlake.commit.metadata_build import build_metadata
 from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import begin
 from bucketlake.commit.writable import check_writable
@@ -111,6 +112,16 @@ def test_definitions_that_cannot_be_read_are_named() -> None:
     store.put(INDEX_DEFINITIONS_PATH, b"[]")
     with pytest.raises(CorruptTableError, match="index_defs"):
         plan_drop_metadata_table(load_state(store))
+
+
+def test_a_plan_for_leftovers_delists_what_was_built_since() -> None:
+    store = new_table()
+    store.put(f"{METADATA_TABLE_FOLDER}/.hoodie/hoodie.properties", b"left")
+    plan = plan_drop_metadata_table(load_state(store))
+    assert not plan.partitions
+    build_metadata(store)
+    run_drop_metadata_table(plan, store)
+    assert load_properties(store).metadata_partitions == ()
 
 
 def test_it_does_not_go_under_the_hands_of_a_writer() -> None:
