@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from bucketlake import plans
+from typing import TYPE_CHECKING
+
+from bucketlake import given, plans
 from bucketlake.commit.metadata_build import BuiltMetadata
 from bucketlake.commit.metadata_table import Delisted
+from bucketlake.errors import ConfigError
+from bucketlake.index.record_level import RecordIndex
 from bucketlake.services import MetadataStatus, metadata_status
+from bucketlake.services.record_index_build import BuiltRecordIndex
 from bucketlake.storage import Store
 from bucketlake.write.metadata_drop import DropMetadataTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class MetadataTable:
@@ -24,28 +32,68 @@ class MetadataTable:
         """Say what the metadata table has, whether it is in step, and when it was last compacted."""
         return metadata_status(self._store)
 
-    def build(self) -> BuiltMetadata | None:
-        """Build the metadata table, while writers go on; None if there is one."""
-        return plans.plan_metadata_build(self._store, anew=False).run(self._store)
+    def build(
+        self,
+        *,
+        record_index: bool = False,
+        per_partition: bool = False,
+        shards: int | None = None,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+    ) -> BuiltMetadata | None:
+        """Build what the metadata table lacks, while writers go on; None if it lacks nothing.
 
-    def plan_build(self) -> plans.PlannedMetadataBuild:
-        """Say what `build` would list."""
-        return plans.plan_metadata_build(self._store, anew=False)
+        With `record_index`, a record-level index too: Hudi then finds a key without reading every file group. It is of
+        the whole table, where a key must live in one partition, or `per_partition`; cut into `shards` files, those of
+        the table or of each partition, by default as many as its rows need. A table that finds its keys by such an
+        index gets it in any case, and takes no writes until it is there. Cut off, the next call goes on with it.
+        """
+        plan = self.plan_build(record_index=record_index, per_partition=per_partition, shards=shards)
+        return plan.run(self._store, given.tasks_of(spark, progress))
 
-    def rebuild(self) -> BuiltMetadata | None:
-        """Build the metadata table anew, whatever there is of one. Until that is done, the table has none."""
-        return plans.plan_metadata_build(self._store, anew=True).run(self._store)
+    def plan_build(
+        self, *, record_index: bool = False, per_partition: bool = False, shards: int | None = None
+    ) -> plans.PlannedMetadataBuild:
+        """Say what `build` would list; and rows, shards and bytes of a record-level index."""
+        asked = _asked(record_index=record_index, per_partition=per_partition, shards=shards)
+        return plans.plan_metadata_build(self._store, anew=False, record_index=asked)
+
+    def rebuild(
+        self, *, spark: SparkSession | None = None, progress: bool | None = None
+    ) -> BuiltMetadata | None:
+        """Build the metadata table anew, whatever there is of one. Until that is done, the table has none.
+
+        With its record-level index, if it has one, or lost one.
+        """
+        return self.plan_rebuild().run(self._store, given.tasks_of(spark, progress))
 
     def plan_rebuild(self) -> plans.PlannedMetadataBuild:
         """Say what `rebuild` would delist, and list."""
         return plans.plan_metadata_build(self._store, anew=True)
 
-    def drop(self) -> DropMetadataTable:
-        """Delist and delete the metadata table. Returns what went."""
-        return self.plan_drop().run(self._store)
+    def grow_record_index(
+        self, shards: int, *, spark: SparkSession | None = None, progress: bool | None = None
+    ) -> BuiltRecordIndex | None:
+        """Cut the record-level index into another number of shards, of the table or of each partition.
 
-    def plan_drop(self) -> plans.PlannedMetadataDrop:
+        Keys are read while the index is there. Then it is delisted, for Hudi and for us, until the new one is listed:
+        Hudi counts shards by listing one folder. A table that finds its keys by the index takes no writes in between:
+        its writers are refused, and told so. Cut off, the next call, or `build`, goes on with it.
+        """
+        return self.plan_grow_record_index(shards).run(self._store, given.tasks_of(spark, progress))
+
+    def plan_grow_record_index(self, shards: int) -> plans.PlannedIndexGrowth:
+        """Say what `grow_record_index` would read and make."""
+        return plans.plan_index_growth(self._store, given.whole_number(shards, "shards"))
+
+    def drop(self, *, record_index: bool = False) -> DropMetadataTable:
+        """Delist and delete the metadata table; with `record_index`, only its record-level index. Returns what went."""
+        return self.plan_drop(record_index=record_index).run(self._store)
+
+    def plan_drop(self, *, record_index: bool = False) -> plans.PlannedMetadataDrop | plans.PlannedIndexDrop:
         """Say what `drop` would delete."""
+        if given.flag(record_index, "record_index"):
+            return plans.plan_index_drop(self._store)
         return plans.plan_metadata_drop(self._store)
 
     def delist(self) -> Delisted:
@@ -59,3 +107,14 @@ class MetadataTable:
     def plan_delist(self) -> plans.PlannedDelisting:
         """Say what `delist` would delist."""
         return plans.plan_delisting(self._store)
+
+
+def _asked(*, record_index: bool, per_partition: bool, shards: int | None) -> RecordIndex | None:
+    is_asked, is_cut = given.flag(record_index, "record_index"), given.flag(per_partition, "per_partition")
+    if not is_asked and (is_cut or shards is not None):
+        raise ConfigError(
+            "per_partition and shards are said of a record-level index: give record_index=True with them."
+        )
+    if not is_asked:
+        return None
+    return RecordIndex(is_cut, None if shards is None else given.whole_number(shards, "shards"))

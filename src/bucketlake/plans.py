@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from bucketlake import services
@@ -30,7 +30,7 @@ from bucketlake.commit.metadata_build import (
     plan_build,
     rebuild_metadata,
 )
-from bucketlake.commit.metadata_table import Delisted, delist_unmaintained, unmaintained
+from bucketlake.commit.metadata_table import INDEX_BUILT, Delisted, delist_unmaintained, unmaintained
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import load_properties
@@ -43,8 +43,10 @@ from bucketlake.errors import (
 )
 from bucketlake.index import CountRules, IndexValue
 from bucketlake.index.partition import current_version
+from bucketlake.index.record_level import SHARDS_KEY, RecordIndex
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.looks import look_at
+from bucketlake.metadata.places import RECORD_INDEX, folder_of
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
@@ -70,6 +72,18 @@ from bucketlake.services import (
 )
 from bucketlake.services.clustering import due_clustering
 from bucketlake.services.maintenance import due_clean, due_compaction
+from bucketlake.services.record_index_build import (
+    BuiltRecordIndex,
+    RecordIndexBuild,
+    build_record_index,
+    drop_record_index,
+    grow_record_index,
+    grown_index,
+    plan_record_index,
+    refuse_drop,
+    refuse_other_index,
+    wanted_index,
+)
 from bucketlake.services.rescale import (
     Rescale,
     Rescaled,
@@ -512,22 +526,107 @@ def plan_metadata_drop(store: Store) -> PlannedMetadataDrop:
 class PlannedMetadataBuild(Plan[BuiltMetadata | None]):
     work: MetadataBuild
     anew: bool
+    index: RecordIndexBuild | None = None
+    """The record-level index that is built after `files`."""
+    asked: RecordIndex | None = None
+    """What a caller has said of it."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.work.is_needed
+        return not self.work.is_needed and self.index is None
+
+    def __str__(self) -> str:
+        if self.index is None:
+            return str(self.work)
+        return "\n".join([*([str(self.work)] if self.work.is_needed else []), str(self.index)])
+
+    def _run(self, store: Store, tasks: Tasks) -> BuiltMetadata | None:
+        built = rebuild_metadata(store) if self.anew else build_metadata(store)
+        if self.index is None:
+            return built
+        index = build_record_index(store, self.asked, tasks=tasks)
+        if index is None:
+            return built
+        files = built or BuiltMetadata(table=store.uri, partitions=0, files=0, completed=index.completed)
+        return replace(files, shards=index.shards, entries=index.entries)
+
+
+def plan_metadata_build(
+    store: Store, *, anew: bool, record_index: RecordIndex | None = None
+) -> PlannedMetadataBuild:
+    """Say what a metadata table would be made of; with a record-level index if the table has one, or is to get one."""
+
+    def look(state: TableState) -> PlannedMetadataBuild:
+        work = plan_build(state, anew=anew)
+        wanted = record_index or wanted_index(store, state.properties)
+        is_there = RECORD_INDEX in state.properties.metadata_partitions and not anew
+        if is_there and record_index is not None:
+            refuse_other_index(state, record_index)
+        index = None if wanted is None or is_there else plan_record_index(state, wanted)
+        return PlannedMetadataBuild(
+            table=store.uri, work=work, anew=anew, index=index, asked=None if is_there else record_index
+        )
+
+    return look_at(store, look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedIndexGrowth(Plan[BuiltRecordIndex | None]):
+    work: RecordIndexBuild
+    shards: int
+    """Of the table, or of each partition."""
 
     def __str__(self) -> str:
         return str(self.work)
 
-    def _run(self, store: Store, tasks: Tasks) -> BuiltMetadata | None:  # noqa: ARG002 # as others run
-        return rebuild_metadata(store) if self.anew else build_metadata(store)
+    def _run(self, store: Store, tasks: Tasks) -> BuiltRecordIndex | None:
+        return grow_record_index(store, self.shards, tasks=tasks)
 
 
-def plan_metadata_build(store: Store, *, anew: bool) -> PlannedMetadataBuild:
-    """Say what a metadata table would be made of."""
-    work = look_at(store, lambda state: plan_build(state, anew=anew))
-    return PlannedMetadataBuild(table=store.uri, work=work, anew=anew)
+def plan_index_growth(store: Store, shards: int) -> PlannedIndexGrowth:
+    """Say what another number of shards takes."""
+
+    def look(state: TableState) -> PlannedIndexGrowth:
+        index = grown_index(state, shards)
+        delists = RECORD_INDEX in state.properties.metadata_partitions
+        work = plan_record_index(state, index, delists=delists)
+        return PlannedIndexGrowth(table=store.uri, work=work, shards=shards)
+
+    return look_at(store, look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedIndexDrop(Plan[DropMetadataTable]):
+    work: DropMetadataTable
+
+    @property
+    def is_empty(self) -> bool:
+        return self.work.is_empty
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> DropMetadataTable:  # noqa: ARG002 # as others run
+        if not self.work.is_empty:
+            drop_record_index(store)
+        return self.work
+
+
+def plan_index_drop(store: Store) -> PlannedIndexDrop:
+    """Say what dropping the record-level index alone would delete."""
+
+    def look(state: TableState) -> PlannedIndexDrop:
+        refuse_drop(store, state.properties)
+        listed = tuple({RECORD_INDEX}.intersection(state.properties.metadata_partitions))
+        work = DropMetadataTable(
+            table=store.uri,
+            partitions=listed,
+            properties=tuple(key for key in (SHARDS_KEY, INDEX_BUILT) if key in state.properties.raw),
+            files=store.list(folder_of(RECORD_INDEX), recursive=True).files,
+        )
+        return PlannedIndexDrop(table=store.uri, work=work)
+
+    return look_at(store, look)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

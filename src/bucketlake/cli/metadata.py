@@ -1,4 +1,4 @@
-"""`bucketlake metadata status | build | rebuild | delist | drop`: Hudi's metadata table of a table."""
+"""`bucketlake metadata status | build | rebuild | grow-record-index | delist | drop`: Hudi's metadata table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from bucketlake.cli.app import AsJson, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen, grid
+from bucketlake.cli.services import OnSpark, session_if
 from bucketlake.plans import PlannedMetadataBuild
 from bucketlake.storage import render_bytes
 from bucketlake.table import Table
@@ -28,22 +29,66 @@ def status(table: TablePath, as_json: AsJson = False, storage: Storage = None) -
 
 
 @metadata.command("build")
-def build(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: Storage = None) -> None:
-    """Build the metadata table, while writers go on."""
+def build(
+    table: TablePath,
+    record_index: Annotated[
+        bool, typer.Option("--record-index", help="With a record-level index, of where each key lives.")
+    ] = False,
+    per_partition: Annotated[
+        bool, typer.Option("--per-partition", help="One for each partition: a key may live in several.")
+    ] = False,
+    shards: Annotated[
+        int | None, typer.Option(help="How many files it is cut into; by default, what its rows need.")
+    ] = None,
+    yes: Now = True,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Build what the metadata table lacks, while writers go on. Cut off, it goes on when it is run again."""
     opened = open_table(table, storage)
-    _build(opened, opened.metadata.plan_build(), yes=yes, as_json=as_json)
+    plan = opened.metadata.plan_build(record_index=record_index, per_partition=per_partition, shards=shards)
+    _build(opened, plan, yes=yes, spark=spark, as_json=as_json)
 
 
 @metadata.command("rebuild")
-def rebuild(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: Storage = None) -> None:
+def rebuild(
+    table: TablePath,
+    yes: Now = True,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
     """Build the metadata table anew, whatever there is of one. Until that is done, the table has none."""
     opened = open_table(table, storage)
-    _build(opened, opened.metadata.plan_rebuild(), yes=yes, as_json=as_json)
+    _build(opened, opened.metadata.plan_rebuild(), yes=yes, spark=spark, as_json=as_json)
 
 
-def _build(table: Table, plan: PlannedMetadataBuild, *, yes: bool, as_json: bool) -> None:
-    done = table.run(plan) if yes and not plan.is_empty else None
+@metadata.command("grow-record-index")
+def grow_record_index(
+    table: TablePath,
+    shards: Annotated[int, typer.Option(help="How many, of the table or of each partition.")],
+    yes: Yes = False,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Cut the record-level index into another number of shards. Says what it would do unless --yes.
+
+    It is delisted for a while: a table that finds its keys by it takes no writes then.
+    """
+    opened = open_table(table, storage)
+    plan = opened.metadata.plan_grow_record_index(shards)
+    done = opened.run(plan, spark=session_if(spark)) if yes else None
+    facts = {"done": done is not None, **asdict(plan.work), "size_bytes": plan.work.size_bytes}
+    Screen(as_json).show(facts, str(plan if done is None else done))
+
+
+def _build(table: Table, plan: PlannedMetadataBuild, *, yes: bool, spark: bool, as_json: bool) -> None:
+    done = table.run(plan, spark=session_if(spark)) if yes and not plan.is_empty else None
     facts = {"done": done is not None, **asdict(plan.work)}
+    if plan.index is not None:
+        facts["record_index"] = {**asdict(plan.index), "size_bytes": plan.index.size_bytes}
     Screen(as_json).show(facts, str(plan if done is None else done))
 
 
@@ -60,13 +105,17 @@ def delist(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: 
 @metadata.command("drop")
 def drop(
     table: TablePath,
+    record_index: Annotated[
+        bool,
+        typer.Option("--record-index", help="Only the record-level index, of a table that does without."),
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Delist and delete the metadata table. Says what it would do unless --yes."""
     opened = open_table(table, storage)
-    planned = opened.metadata.plan_drop()
+    planned = opened.metadata.plan_drop(record_index=record_index)
     plan, store = planned.work, opened.store
     if yes:
         opened.run(planned)

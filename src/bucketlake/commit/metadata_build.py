@@ -17,7 +17,16 @@ from dataclasses import dataclass
 
 from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED, delist, is_listed, put_instant
+from bucketlake.commit.metadata_table import (
+    INDEX_BUILT,
+    LISTED,
+    LISTED_INFLIGHT,
+    WANTED,
+    delist,
+    is_listed,
+    put_instant,
+    wanted_partitions,
+)
 from bucketlake.commit.operation import TRANSACTIONS
 from bucketlake.commit.publishing import settle
 from bucketlake.commit.writable import WRITABLE_VERSION
@@ -72,11 +81,17 @@ class BuiltMetadata:
     partitions: int
     files: int
     completed: str
+    shards: int = 0
+    """Of a record-level index that was built with it."""
+    entries: int = 0
+    """Its keys."""
 
     def __str__(self) -> str:
-        return (
-            f"{self.table} has a metadata table now: {self.files:,} files in {self.partitions:,} partitions"
-        )
+        index = f"a record-level index of {self.entries:,} keys in {self.shards:,} shards"
+        if self.shards and not self.files:
+            return f"{self.table} has {index} now"
+        files = f"{self.files:,} files in {self.partitions:,} partitions"
+        return f"{self.table} has a metadata table now: {files}{f'; and {index}' if self.shards else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +153,10 @@ def rebuild_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetada
 
 
 def build_if_wanted(store: Store, properties: TableProperties, *, clock: Clock | None = None) -> bool:
-    """Build the metadata table that was delisted so that a commit could be taken back, unless others are at it."""
+    """Build the metadata table that was delisted so that a commit could be taken back, unless others are at it.
+
+    A record-level index is left to services, see `services/record_index_build.py`.
+    """
     if WANTED not in properties.raw or is_listed(properties):
         return False
     if load_timeline(store, properties).pending(Action.ROLLBACK, Action.RESTORE):
@@ -165,15 +183,15 @@ def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata
                 return None  # another was faster, and what lies there is what everybody reads by
             remove_leftovers(store)
             claims, timeline = settle(store, properties)
-            _refuse_hudi(store, timeline)
+            refuse_hudi(store, timeline)
             caught_up = _caught_up(store, files, state.timeline, timeline)
             if caught_up is not None:
                 completed = clock.next_instant(after=latest_time(timeline, claims))
                 _put(store, properties, caught_up, completed)
                 listed = _begin_index(store, properties, caught_up, clock.next_instant(after=completed))
-                if _is_overtaken(store, properties, claims, timeline):
+                if is_overtaken(store, properties, claims, timeline):
                     continue
-                update_properties(store, {LISTED_INFLIGHT: "", WANTED: None, **listed})
+                update_properties(store, {LISTED_INFLIGHT: "", **listed})
                 count = sum(map(len, caught_up.values()))
                 return BuiltMetadata(
                     table=store.uri, partitions=len(caught_up), files=count, completed=completed
@@ -250,10 +268,17 @@ def _put(store: Store, properties: TableProperties, files: Files, completed: str
     put_instant(store, properties, FIRST_INSTANT, Action.DELTA_COMMIT, completed=completed, body=first.body)
 
 
-def _begin_index(store: Store, properties: TableProperties, files: Files, completed: str) -> dict[str, str]:
-    """Begin the record-level index of a table that has one and no rows yet; return what the table is to list."""
-    if properties.engine not in RECORD_LEVEL or any(files.values()):
-        return {LISTED: FILES}
+def _begin_index(
+    store: Store, properties: TableProperties, files: Files, completed: str
+) -> dict[str, str | None]:
+    """Begin the record-level index of a table that has one and no rows yet; return what the table is to list.
+
+    Of a table that has rows, services build it: what it is to be built of is read by tasks.
+    """
+    is_engine = properties.engine in RECORD_LEVEL
+    if not is_engine or any(files.values()):
+        is_wanted = is_engine or RECORD_INDEX in wanted_partitions(load_properties(store))
+        return {LISTED: FILES, WANTED: RECORD_INDEX if is_wanted else None}
     value = stored_record_index(properties)
     instant = f"{1:0{len(FIRST_INSTANT)}d}"
     # Shards of a partition come with its first commit.
@@ -264,10 +289,15 @@ def _begin_index(store: Store, properties: TableProperties, files: Files, comple
         store.put(path, content)
     put_instant(store, properties, instant, Action.DELTA_COMMIT, completed=completed, body=first.body)
     define(store, RECORD_INDEX, record_index_definition(is_partitioned=value.per_partition))
-    return {LISTED: f"{FILES},{RECORD_INDEX}", DEFINITIONS_KEY: INDEX_DEFINITIONS_PATH}
+    return {
+        LISTED: f"{FILES},{RECORD_INDEX}",
+        WANTED: None,
+        DEFINITIONS_KEY: INDEX_DEFINITIONS_PATH,
+        INDEX_BUILT: f"{instant}_{completed}",
+    }
 
 
-def _is_overtaken(store: Store, properties: TableProperties, claims: Claims, timeline: Timeline) -> bool:
+def is_overtaken(store: Store, properties: TableProperties, claims: Claims, timeline: Timeline) -> bool:
     """Tell whether others have gone on, because whoever builds slept until its lock ran out."""
     now_claims, now = settle(store, properties)
     return now_claims.numbers != claims.numbers or now.completed() != timeline.completed()
@@ -297,7 +327,7 @@ def _own_properties(properties: TableProperties) -> dict[str, str]:
     }
 
 
-def _refuse_hudi(store: Store, timeline: Timeline) -> None:
+def refuse_hudi(store: Store, timeline: Timeline) -> None:
     """Refuse while a write of Hudi's is pending: it would complete without telling the metadata table."""
     ours = {split_path(f.path)[1] for f in store.list(HEARTBEAT_FOLDER).files if f.size_bytes}
     for pending in timeline.pending(*TRANSACTIONS):

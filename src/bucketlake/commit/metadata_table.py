@@ -35,8 +35,10 @@ from bucketlake.metadata.places import (
     FILES,
     MAINTAINED,
     PARTITION_STATS,
+    RECORD_INDEX,
     STATISTICS,
     folder_of,
+    is_own_instant,
     timeline_properties,
 )
 from bucketlake.metadata.stats_change import changed_types, stats_of
@@ -63,6 +65,9 @@ LISTED = "hoodie.table.metadata.partitions"
 LISTED_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 WANTED = "bucketlake.metadata.partitions"
 """A table property: what is to be listed again once it was built anew."""
+INDEX_BUILT = "bucketlake.record.index.built"
+"""A table property: the instant of the metadata table that its record-level index was built by, and when it was listed.
+Who began to write by another one does not commit."""
 UNMAINTAINED = "bucketlake.metadata.unmaintained"
 """A table property: what becomes of partitions that a write would not keep in step, see `OnUnmaintained`."""
 DELISTINGS = "bucketlake.metadata.delistings"
@@ -79,6 +84,11 @@ class OnUnmaintained(StrEnum):
 def is_listed(properties: TableProperties) -> bool:
     """Tell whether a table has a metadata table, as far as anybody may look at it."""
     return FILES in properties.metadata_partitions
+
+
+def wanted_partitions(properties: TableProperties) -> tuple[str, ...]:
+    """Name the partitions of the metadata table that are to be built anew."""
+    return tuple(name for word in properties.raw.get(WANTED, "").split(",") if (name := word.strip()))
 
 
 def unmaintained(store: Store, properties: TableProperties) -> tuple[str, ...]:
@@ -253,17 +263,18 @@ def end_instant(
 def is_taken_in(store: Store, properties: TableProperties, instant: str) -> bool:
     """Tell whether a base file of the metadata table tells, or will tell, of a published instant.
 
-    It does if a compaction, run or planned, came after the instant; and of one that the metadata table does not have,
-    because it was built later, or has archived it.
+    It does if a compaction, run or planned, came after the instant, or a partition was built; and of one that the
+    metadata table does not have, because it was built later, or has archived it.
     """
     timeline = load_metadata_timeline(store, properties)
     found = next((i for i in timeline.writes if i.requested == instant), None)
-    compactions = (
+    taken = [
         i.requested
         for i in timeline.instants
         if i.action is Action.COMPACTION or (i.is_completed and i.action is Action.COMMIT)
-    )
-    return found is None or max(compactions, default="") > (found.completed or "")
+    ]
+    taken += [i.completed or "" for i in timeline.writes if is_own_instant(i.requested)]
+    return found is None or max(taken, default="") > (found.completed or "")
 
 
 def take_back(
@@ -308,7 +319,22 @@ def delist(store: Store) -> TableProperties:
     properties = load_properties(store)
     if not properties.metadata_partitions:
         return properties
-    return update_properties(store, {LISTED: None, LISTED_INFLIGHT: None, WANTED: FILES})
+    again = {
+        FILES,
+        *{RECORD_INDEX}.intersection(properties.metadata_partitions),
+        *wanted_partitions(properties),
+    }
+    return update_properties(store, {LISTED: None, LISTED_INFLIGHT: None, WANTED: ",".join(sorted(again))})
+
+
+def delist_index(store: Store) -> TableProperties:
+    """Let nobody look at the record-level index any more, and remember that there was one."""
+    properties = load_properties(store)
+    if RECORD_INDEX not in properties.metadata_partitions:
+        return properties
+    kept = sorted(set(properties.metadata_partitions) - {RECORD_INDEX})
+    again = {RECORD_INDEX, *wanted_partitions(properties)}
+    return update_properties(store, {LISTED: ",".join(kept), WANTED: ",".join(sorted(again))})
 
 
 def latest_metadata_time(timeline: Timeline) -> str:

@@ -7,7 +7,7 @@ differences tells the right count, or a multiple of it, after a few keys (`Count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,18 @@ import numpy as np
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.engines import IndexValue
-from bucketlake.index.fingerprint import copy_instead
+from bucketlake.index.fingerprint import copy_instead, is_found_by_record_index
 from bucketlake.index.hashing_arrow import buckets_of
-from bucketlake.index.index import PlacedIndex
+from bucketlake.index.index import Index
 from bucketlake.index.partition import list_versions
+from bucketlake.index.record_level import RecordIndex, RecordLevelIndex
 from bucketlake.index.resolve import resolve_index, said_count, said_rules
 from bucketlake.index.rings import ConsistentBuckets, RingIndex
 from bucketlake.index.rule_types import declare_rules
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import BUCKETS_MAX
 from bucketlake.index.simple import SimpleBuckets, SimpleIndex
-from bucketlake.index.told import refuse_unlike_files
+from bucketlake.index.told import differs, refuse_unlike_files
 from bucketlake.state import TableState
 
 _ALL_HASHES = 1 << 31
@@ -35,7 +36,7 @@ _ALL_HASHES = 1 << 31
 class LayoutToAdopt:
     """Where the keys of a table are said to live."""
 
-    index: PlacedIndex
+    index: Index
     value: IndexValue
     """The same, as it is to be kept with the table."""
     keeps_rules: bool = False
@@ -45,11 +46,13 @@ class LayoutToAdopt:
 def layout_to_adopt(state: TableState, said: IndexValue | None) -> LayoutToAdopt:
     """Take what a table says of its buckets, and a caller where it is silent; ConfigError if that is too little.
 
-    Nothing need be said where the table has rings, or versions of its rules. `LayoutMismatchError` if its files say
-    otherwise.
+    Nothing need be said where the table has rings, versions of its rules, or a record-level index and no buckets.
+    `LayoutMismatchError` if its files say otherwise.
     """
     if said is not None:
         refuse_unlike_files(said, state)
+    if isinstance(said, RecordIndex) or (said is None and is_found_by_record_index(state)):
+        return _recorded_layout(state, said)
     buckets, rules = said_count(said), said_rules(said)
     if list_rings(state.store, state.timeline) is not None:
         index = resolve_index(state, said)
@@ -85,6 +88,31 @@ def layout_to_adopt(state: TableState, said: IndexValue | None) -> LayoutToAdopt
     )
 
 
+def _recorded_layout(state: TableState, said: RecordIndex | None) -> LayoutToAdopt:
+    """Take over Hudi's record-level index, as it is."""
+    index = resolve_index(state)
+    if not isinstance(index, RecordLevelIndex) or not is_found_by_record_index(state):
+        raise LayoutMismatchError(
+            f"{state.store.uri} is to be adopted with {said}, and has "
+            + ("buckets beside it" if isinstance(index, RecordLevelIndex) else "none")
+            + ". Nothing was changed. Give the buckets that its writer was given: buckets=N."
+        )
+    fault = index.fault
+    if fault is not None:
+        raise LayoutMismatchError(
+            f"the record-level index of {state.store.uri} cannot be relied on: {fault}. Nothing was changed. Build it "
+            f"anew, then adopt the table: `bucketlake metadata rebuild {state.store.uri}`."
+        )
+    # Hudi gives a partition that is new the least number of shards.
+    has = RecordIndex(per_partition=not index.is_global, shards=min(index.shard_counts.values()))
+    if said is None:
+        return LayoutToAdopt(index, has)
+    if said.per_partition != has.per_partition or said.shards not in (None, has.shards):
+        raise differs(state.store.uri, has, said)
+    value = replace(has, update_partition=said.update_partition)
+    return LayoutToAdopt(replace(index, keeps_partition=not said.update_partition), value)
+
+
 def _first_count(index: RingIndex, asked: int | None) -> int:
     """Return the bucket count of new partitions, which the rings all tell."""
     counts = {index.rings[partition].initial_count for partition in index.rings}
@@ -105,7 +133,7 @@ def _first_count(index: RingIndex, asked: int | None) -> int:
 class CountGuess:
     """Remembers what keys tell about the one count of a table."""
 
-    index: PlacedIndex
+    index: Index
     highest_bucket: int = field(default=0, init=False)
     divisor: int = field(default=0, init=False)
     """The greatest common divisor of hash - bucket over all keys seen."""

@@ -40,7 +40,7 @@ from bucketlake.index.bucket_numbers import BUCKET_COUNT, is_bucket_file_id
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import list_versions
-from bucketlake.index.record_level import check_listed
+from bucketlake.index.record_level import RecordLevelIndex, check_listed
 from bucketlake.index.resolve import (
     resolve_index,
     said_count,
@@ -166,7 +166,7 @@ def is_adopted(properties: TableProperties) -> bool:
 
 
 def refuse_without_buckets(state: TableState) -> None:
-    """Raise `UnsupportedError` for a table whose file groups are no buckets: nothing can be done to write to it.
+    """Raise `UnsupportedError` for a table whose file groups are no buckets, and that has no index we could go by.
 
     Lists the table; for those who are about to refuse it anyway, and would name a way on.
     """
@@ -178,9 +178,20 @@ def refuse_without_buckets(state: TableState) -> None:
                 raise UnsupportedError(
                     subject=f"the index of {state.store.uri}",
                     found=f"none with buckets: {path_in_partition(partition, file.file_id)} is no bucket",
-                    supported="writing to tables with buckets",
-                    remedy=copy_instead(state),
+                    supported="writing to tables with buckets or a record-level index",
+                    remedy=f"Give it one and adopt it, `bucketlake metadata build {state.store.uri} --record-index` "
+                    f"and `bucketlake adopt {state.store.uri}`; or leave it as it is. {copy_instead(state)}",
                 )
+
+
+def is_found_by_record_index(state: TableState) -> bool:
+    """Tell whether only a record-level index can say where the keys of a table of Hudi's live.
+
+    One of buckets may list such an index too: then the ids of its file groups are those of buckets. Lists the table.
+    """
+    if not isinstance(resolve_index(state), RecordLevelIndex):
+        return False
+    return not all(is_bucket_file_id(file.file_id) for files in files_of(state).values() for file in files)
 
 
 def copy_instead(state: TableState) -> str:
@@ -202,7 +213,13 @@ def _check_adopted(state: TableState) -> None:
                 f"back."
             )
         refuse_without_buckets(state)
-        if isinstance(resolve_index(state), NoIndex):
+        if is_found_by_record_index(state):
+            raise LayoutMismatchError(
+                f"{uri} has a record-level index, and does not say that its keys are found by it, as no table made by "
+                f"Hudi does. Adopt it once: Table.adopt(path), or `bucketlake adopt {uri}`, compares the index with "
+                f"every key, and keeps with the table what it is."
+            )
+        if isinstance(resolve_index(state), NoIndex | RecordLevelIndex):
             how = f"Table.adopt(path, buckets=N), or `bucketlake adopt {uri} --buckets N`"
         else:
             how = f"Table.adopt(path), or `bucketlake adopt {uri}`"

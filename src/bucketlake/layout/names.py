@@ -229,8 +229,12 @@ CLAIM_FOLDER = ".hoodie/.bucketlake/commits"
 PIECES_FOLDER = ".hoodie/.bucketlake/pieces"
 """Where tasks of a running write leave rows for each other, a folder per instant. Not among the markers: Hudi takes
 every file there for one."""
+RECORD_INDEX_BUILD_FOLDER = ".hoodie/.bucketlake/record_index"
+"""What there is of a record-level index that is being built, beside the files of the index."""
 MAINTENANCE_LEASE = ".hoodie/.bucketlake/maintenance"
 """Who is maintaining the table: one process at a time."""
+YIELD_FOLDER = ".hoodie/.bucketlake/yield"
+"""Who has asked others to let it commit first."""
 TIMELINE_KEEPER = ".hoodie/timeline/.keep"
 """A file that is no instant: Hudi does not open a table whose timeline folder is not there."""
 

@@ -22,6 +22,7 @@ from bucketlake.layout.names import (
     WRITE_TOKEN,
     BaseFileName,
     LogFileName,
+    parse_index_base_file_name,
     parse_log_file_name,
     render_index_base_file_name,
     render_log_file_name,
@@ -134,6 +135,29 @@ def first_record_commit(instant: str, shards: Iterable[str]) -> DeltaCommit:
     log = encode_nothing(instant)
     names = [render_log_file_name(LogFileName(shard, instant, 1, "0-0-0")) for shard in shards]
     return DeltaCommit({f"{folder}/{name}": log for name in names}, _body(_FIRST))
+
+
+def built_record_commit(files: Iterable[IndexFile]) -> bytes:
+    """Return the body of the delta commit with which an index begins whose files are there."""
+    stats = []
+    for file in files:
+        name = split_path(file.path)[1]
+        log, base = parse_log_file_name(name), parse_index_base_file_name(name)
+        shard = log or base
+        assert shard is not None, f"{name} is no file of an index"
+        is_log = log is not None
+        stats.append(
+            _stat(
+                RECORD_INDEX,
+                shard.file_id,
+                name,
+                file.size_bytes,
+                file.came,
+                is_log=is_log,
+                deleted=file.gone,
+            )
+        )
+    return _body(_FIRST, *stats)
 
 
 def encode_nothing(instant: str) -> bytes:

@@ -38,6 +38,7 @@ from bucketlake.config import TableProperties
 from bucketlake.errors import BucketlakeError, CommitConflictError, ConcurrentWriteError, InstantError
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
+from bucketlake.services.record_index_build import build_wanted_index
 from bucketlake.state import TableState, commit_metadata, list_folders, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -219,6 +220,14 @@ def run_rollbacks(
     asked, orders = orders, [order for order in orders if order.instant.requested not in finished]
     if not orders:
         return tuple(finished[order.instant.requested] for order in asked)
+    done = _run_in_order(orders, store, properties, clock)
+    build_wanted_index(store, clock=clock)
+    return done
+
+
+def _run_in_order(
+    orders: Sequence[RollbackOrder], store: Store, properties: TableProperties, clock: Clock
+) -> tuple[RolledBack, ...]:
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         for order in orders:

@@ -20,10 +20,11 @@ from bucketlake.commit.publishing import Decision, completed_time, decide, publi
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.restore import run_planned_restore
 from bucketlake.commit.writable import check_writable
-from bucketlake.config import TableType
+from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CommitConflictError, DamagedFileError, InstantError
 from bucketlake.layout import DataFile, TimelineView, slices_of
 from bucketlake.layout.names import path_in_partition
+from bucketlake.services.record_index_build import build_wanted_index
 from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
 from bucketlake.state import TableState, check_as_of, files_of, list_folders, load_state, view_for
 from bucketlake.storage import Store
@@ -235,6 +236,12 @@ def run_restore(order: RestoreOrder, store: Store, *, clock: Clock | None = None
     properties = state.properties
     clock = clock or process_clock(properties.timeline_timezone)
     refuse_others(recover(store, properties, clock=clock))
+    done = _run_order(order, store, properties, clock)
+    build_wanted_index(store, clock=clock)
+    return done
+
+
+def _run_order(order: RestoreOrder, store: Store, properties: TableProperties, clock: Clock) -> RestorePlan:
     with table_lock(store, now_ms=clock.now_ms):
         state = load_state(store)
         if look_for_restore(state, order.savepoint).instants != order.instants:

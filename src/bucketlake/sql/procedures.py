@@ -229,6 +229,7 @@ _MAINTENANCE: Mapping[str, Reader] = {
     "archive_max": _integer,
 }
 _ADOPTION: Mapping[str, Reader] = {"index": _index, "buckets": _integer}
+_INDEX_BUILD: Mapping[str, Reader] = {"record_index": _flag, "per_partition": _flag, "shards": _integer}
 _INSTANT: Mapping[str, Reader] = {"instant": _instant}
 
 PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
@@ -267,12 +268,14 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
     "layout": {},
     "explain": {"key": _key, "partition": _text},
     "metadata.status": {},
-    "metadata.build": {},
-    "metadata.plan_build": {},
+    "metadata.build": _INDEX_BUILD,
+    "metadata.plan_build": _INDEX_BUILD,
     "metadata.rebuild": {},
     "metadata.plan_rebuild": {},
-    "metadata.drop": {},
-    "metadata.plan_drop": {},
+    "metadata.grow_record_index": {"shards": _integer},
+    "metadata.plan_grow_record_index": {"shards": _integer},
+    "metadata.drop": {"record_index": _flag},
+    "metadata.plan_drop": {"record_index": _flag},
     "metadata.delist": {},
     "metadata.plan_delist": {},
     "buckets.show_config": {},

@@ -3,8 +3,9 @@
 Hudi keeps no bucket count, so the caller says one; a table with versions of bucket rules says it itself, and rules
 that Hudi's writer was only told of are kept as its first version (`index/adoption.py`). `plan_adopt` looks at every key
 of the table, in the columns of a snapshot, and fails on the first that does not lie where the count puts it, or is not
-spelled as we would spell it: a row like that would be written a second time by the next upsert. `run_adopt` then keeps
-the layout in `hoodie.properties`, where Hudi leaves it alone.
+spelled as we would spell it: a row like that would be written a second time by the next upsert. A record-level index is
+taken over as it is, if it names the file group of every key, and no others. `run_adopt` then keeps the layout in
+`hoodie.properties`, where Hudi leaves it alone.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from bucketlake.commit.locks import table_lock
 from bucketlake.commit.writable import check_kind
 from bucketlake.config import TableProperties, update_properties
 from bucketlake.errors import LayoutMismatchError
-from bucketlake.index import IndexValue, NoIndex, PlacedIndex, list_versions
+from bucketlake.index import Index, IndexValue, NoIndex, RecordedIndex, list_versions
 from bucketlake.index.adoption import CountGuess, layout_to_adopt
 from bucketlake.index.bucket_numbers import BUCKET_COUNT
 from bucketlake.index.fingerprint import KeyEncoding, fingerprint, key_encoding, refuse_without_buckets
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileSlice
 from bucketlake.read import ReadPlan, make_query, plan_read, read_slice
-from bucketlake.schema import RECORD_KEY_COLUMN
+from bucketlake.schema import RECORD_KEY_COLUMN, key_hash_sum
 from bucketlake.state import TableState
 from bucketlake.storage import Store
 from bucketlake.write.create import FORMAT_VERSION, FORMAT_VERSION_KEY
@@ -79,14 +80,19 @@ def plan_adopt(
     slots = _slots_of_groups(plan, index)
     check = _Check(index, generator, CountGuess(index))
     check.guess.look_at_slots(list(slots.values()))
-    rows = 0
+    sums = (0, 0)
     for number, file_slice in enumerate(plan.slices):
         if on_progress is not None:
             on_progress(number, len(plan.slices))
         slot = slots[file_slice.partition, file_slice.file_id]
         for batch in read_slice(file_slice, plan.context):
             check.look_at(batch, file_slice, slot)
-            rows += batch.num_rows
+            sums = (
+                sums[0] + batch.num_rows,
+                (sums[1] + key_hash_sum(batch.column(RECORD_KEY_COLUMN))) % (1 << 64),
+            )
+    if index.recorded is not None:
+        _check_entries(index.recorded, sums, state.store.uri)
     if on_progress is not None:
         on_progress(len(plan.slices), len(plan.slices))
     return AdoptPlan(
@@ -94,7 +100,7 @@ def plan_adopt(
         index=layout.value,
         encoding=key_encoding(state.properties),
         new_files={} if layout.keeps_rules else layout.value.first_files(),
-        rows=rows,
+        rows=sums[0],
         file_groups=len(plan.slices),
         partitions=len({file_slice.partition for file_slice in plan.slices}),
     )
@@ -118,7 +124,21 @@ def _columns_of(generator: KeyGenerator) -> list[str]:
     return [name.partition(".")[0] for name in names]
 
 
-def _slots_of_groups(plan: ReadPlan, index: PlacedIndex) -> dict[tuple[str, str], str]:
+def _check_entries(index: RecordedIndex, sums: tuple[int, int], uri: str) -> None:
+    """Look for entries of keys that no row has; that every row has its entry was looked at before."""
+    found = (0, 0)
+    for shard in range(index.shards):
+        keys = index.entries(shard)["key"].combine_chunks()
+        found = (found[0] + len(keys), (found[1] + key_hash_sum(keys)) % (1 << 64))
+    if found != sums:
+        raise LayoutMismatchError(
+            f"the index of {uri} has {found[0]:,} entries, and the table {sums[0]:,} rows with other keys: rows that "
+            f"are there twice, or entries of rows that are gone. Nothing was changed. Check the table with `bucketlake "
+            f"fsck {uri}`; to build the index anew: `bucketlake metadata rebuild {uri}`."
+        )
+
+
+def _slots_of_groups(plan: ReadPlan, index: Index) -> dict[tuple[str, str], str]:
     """Find the bucket of every file group, by its id: there is one, and nobody shares it."""
     slots: dict[tuple[str, str], str] = {}
     owners: dict[tuple[str, str], str] = {}
@@ -146,7 +166,7 @@ def _slots_of_groups(plan: ReadPlan, index: PlacedIndex) -> dict[tuple[str, str]
 class _Check:
     """Looks at keys, and remembers what they tell about the count."""
 
-    index: PlacedIndex
+    index: Index
     generator: KeyGenerator
     guess: CountGuess
 
@@ -168,16 +188,29 @@ class _Check:
                 f"the key {made[odd].as_py()!r} from us, and be written a second time. Its writer had another key "
                 f"generator or other options for it. Nothing was changed."
             )
+        if self.index.recorded is not None and self.index.recorded.keeps_partition:
+            return  # a row whose partition has changed is where it was
         paths = self.generator.partition_paths(batch)
         odd = pc.index(pc.equal(paths, file_slice.partition), False).as_py()
         if odd >= 0:
+            more = (
+                " If it was to stay in the partition that it was in: index=RecordIndex(update_partition=False)."
+                if self.index.recorded is not None and self.index.recorded.is_global
+                else ""
+            )
             raise LayoutMismatchError(
                 f"the row with the record key {keys[odd].as_py()!r} is in the partition {file_slice.partition!r}, and "
                 f"we would write it to {paths[odd].as_py()!r}, a second time. Its writer had other options for "
-                f"partition paths. Nothing was changed."
+                f"partition paths. Nothing was changed.{more}"
             )
 
     def _stray(self, key: str, file_slice: FileSlice) -> LayoutMismatchError:
+        if self.index.recorded is not None:
+            return LayoutMismatchError(
+                f"the record key {key!r} lies in the file group {file_slice.file_id} of partition "
+                f"{file_slice.partition!r}, and the {self.index} has it elsewhere, or not at all. Nothing was changed. "
+                f"Build the index anew, then adopt the table: `bucketlake metadata rebuild TABLE`."
+            )
         fits = self.guess.count
         advice = (
             f"All keys looked at so far agree with {fits} buckets: try that."

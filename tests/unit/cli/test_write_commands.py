@@ -414,7 +414,7 @@ def test_an_error_is_one_sentence_and_a_code(
         "new": tmp_path / "new",
         "table": plain,
         "file": tmp_path,
-        "golden": golden_table("cow_global_rli"),
+        "golden": golden_table("mor_simple_index_positions"),
     }
     found, out, err = run(*(word.format(**places) for word in words))
     assert (found, out) == (code, "")

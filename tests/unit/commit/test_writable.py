@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bucketlake.commit.writable import check_kind, check_writable
-from bucketlake.config import load_properties, update_properties
+from bucketlake.config import update_properties
 from bucketlake.errors import UnsupportedError
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
@@ -68,15 +68,16 @@ def test_that_a_table_has_no_buckets_is_said_before_anything_that_can_be_changed
         check_writable(load_state(store))
 
 
-@pytest.mark.parametrize("name", ["cow_global_rli", "mor_partitioned_rli", "cow_secondary_index"])
-def test_a_table_with_another_index_of_hudi_hears_of_buckets_and_not_of_its_metadata_table(
+@pytest.mark.parametrize("name", ["cow_global_rli", "mor_partitioned_rli"])
+def test_a_table_with_a_record_level_index_of_hudi_can_be_written_once_it_is_adopted(
     golden_table: Golden, name: str
 ) -> None:
-    store = LocalStore(golden_table(name))
-    assert load_properties(store).metadata_partitions
-    with pytest.raises(UnsupportedError, match=r"none with buckets.* Copy its rows") as refused:
-        check_writable(load_state(store))
-    assert "metadata" not in str(refused.value)
+    check_writable(load_state(LocalStore(golden_table(name))))
+
+
+def test_one_with_a_secondary_index_hears_of_that(golden_table: Golden) -> None:
+    with pytest.raises(UnsupportedError, match="secondary_index_idx_city too"):
+        check_writable(load_state(LocalStore(golden_table("cow_secondary_index"))))
 
 
 def test_the_metadata_table_is_no_reason_where_nothing_is_to_be_written(

@@ -168,7 +168,7 @@ def test_a_persisted_count_and_persisted_hash_fields_are_used() -> None:
 
 
 def test_a_table_of_another_index_is_not_read_by_a_leftover_count() -> None:
-    state = empty_table(hoodie__bucket__index__num__buckets="6", hoodie__index__type="RECORD_LEVEL_INDEX")
+    state = empty_table(hoodie__bucket__index__num__buckets="6", hoodie__index__type="BLOOM")
     assert isinstance(resolve_index(state), NoIndex)
 
 

@@ -163,3 +163,15 @@ def test_whatever_a_call_returns_is_a_table_of_named_columns() -> None:
     assert table_of(table.maintain(Maintenance(compact=CompactionTrigger())), of="maintain").num_rows == 0
     assert table_of(ring.buckets.show_config(), of="buckets.show_config").num_rows == 0
     assert table_of(None, of="buckets.abort").num_rows == 0
+
+
+def test_what_is_done_with_a_metadata_table_has_columns_that_queries_can_use() -> None:
+    table = written_table("memory://procedures-metadata")
+    assert table_of(table.metadata.build(), of="metadata.build").to_pylist()[0]["partitions"] == 2
+    assert table_of(table.metadata.build(), of="metadata.build").num_rows == 0
+    (status,) = table_of(table.metadata.status(), of="metadata.status").to_pylist()
+    assert status["is_in_step"] and status["shards"] == [("files", 1)]
+    (dropped,) = table_of(table.metadata.drop(), of="metadata.drop").to_pylist()
+    assert ".hoodie/metadata/.hoodie/hoodie.properties" in dropped["files"]
+    (dropped,) = table_of(table.metadata.drop(), of="metadata.drop").to_pylist()
+    assert dropped["files"] == []

@@ -1,0 +1,409 @@
+"""What tasks do for a record-level index that is being built: keys of file slices -> runs -> files of shards.
+
+    leave_run    one file slice: its live keys, cut by shard, as one file
+    put_base     one shard: the runs of all slices that have keys in it, as its base file
+    put_log      one shard: what became of its keys where file groups have changed since, as a log over that
+
+A run is an Arrow file with a batch per shard that has keys of the slice, and says of each how many there are and the
+sum of their hashes. It is named after what it was read from, so who comes second finds it there. Whoever has put a file
+of a shard reads it again, compares it with what the runs tell, and only then leaves word (`Told`) that it is done.
+
+A task holds the keys of one slice, or one shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bucketlake import hfile
+from bucketlake.basefile import FileFacts, read_footer
+from bucketlake.basefile.footer import ROWS_KEY
+from bucketlake.errors import CorruptTableError, ProofError, UnsupportedError
+from bucketlake.index.hashing_arrow import shards_of
+from bucketlake.index.record_level import check_keys
+from bucketlake.layout import DataFile, FileSlice
+from bucketlake.layout.names import (
+    RECORD_INDEX_BUILD_FOLDER,
+    WRITE_TOKEN,
+    BaseFileName,
+    LogFileName,
+    path_in_partition,
+    render_index_base_file_name,
+    render_log_file_name,
+)
+from bucketlake.metadata.change import IndexFile
+from bucketlake.metadata.listing import ShardSlice
+from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.record_index import Location, Locations
+from bucketlake.metadata.record_shard import (
+    ShardEntries,
+    encode_base,
+    encode_entry_log,
+    find_twice,
+    join_entries,
+    logged_keys,
+    look_up_shard,
+    read_shard,
+)
+from bucketlake.read import ReadContext, read_slice
+from bucketlake.schema import key_hash_sum
+from bucketlake.storage import FileStat, Store, in_parallel, open_input
+
+RUNS_FOLDER = f"{RECORD_INDEX_BUILD_FOLDER}/runs"
+TOLD_FOLDER = f"{RECORD_INDEX_BUILD_FOLDER}/told"
+
+_FACTS = b"bucketlake"
+_MODULUS = 1 << 64
+_TEXT_BYTES_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """How many keys there are, and the sum of their hashes, modulo 2**64."""
+
+    rows: int = 0
+    key_hash_sum: int = 0
+
+    def __add__(self, other: Sum) -> Sum:
+        return Sum(self.rows + other.rows, (self.key_hash_sum + other.key_hash_sum) % _MODULUS)
+
+    def __sub__(self, other: Sum) -> Sum:
+        return Sum(self.rows - other.rows, (self.key_hash_sum - other.key_hash_sum) % _MODULUS)
+
+
+def sum_of(keys: Any) -> Sum:
+    return Sum(len(keys), key_hash_sum(keys))
+
+
+def total(sums: Iterable[Sum]) -> Sum:
+    return sum(sums, Sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The keys of one file slice, as a file."""
+
+    name: str
+    keys: Sum
+
+
+def run_name(file_slice: FileSlice, shards: int) -> str:
+    """Name a run after the files of the slice, and how many shards its keys are cut into."""
+    every: list[DataFile] = [*file_slice.log_files]
+    if file_slice.base_file is not None:
+        every.append(file_slice.base_file)
+    files = [(file.path, file.size_bytes) for file in every]
+    said = json.dumps([file_slice.partition, file_slice.file_id, shards, files])
+    return hashlib.sha256(said.encode()).hexdigest()[:40]
+
+
+def run_path(name: str) -> str:
+    return f"{RUNS_FOLDER}/{name}.arrow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceTask:
+    """A file slice whose keys are to be read. Frozen and picklable."""
+
+    context: ReadContext
+    slice: FileSlice
+    shards: int
+    instant_ms: int
+
+    @property
+    def name(self) -> str:
+        return run_name(self.slice, self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.slice.size_bytes
+
+
+def leave_run(task: SliceTask) -> Run | None:
+    """Read the live keys of a slice, and leave them by shard; None if files of it are gone by now."""
+    try:
+        keys = _live_keys(task)
+    except FileNotFoundError:
+        return None
+    check_keys(keys)
+    order = hfile.ascending(keys)
+    keys = keys if order is None else keys.take(pa.array(order))
+    numbers = shards_of(keys, task.shards)
+    by_shard = np.argsort(numbers, kind="stable")
+    keys, numbers = keys.take(pa.array(by_shard)), numbers[by_shard]
+    found, starts, counts = np.unique(numbers, return_index=True, return_counts=True)
+    parts = [keys.slice(*span) for span in zip(starts.tolist(), counts.tolist(), strict=True)]
+    sums = [sum_of(part) for part in parts]
+    facts = {
+        "partition": task.slice.partition,
+        "file_id": task.slice.file_id,
+        "instant_ms": task.instant_ms,
+        "shards": [(n, s.rows, s.key_hash_sum) for n, s in zip(found.tolist(), sums, strict=True)],
+    }
+    schema = pa.schema([pa.field("key", keys.type)], metadata={_FACTS: json.dumps(facts)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        for part in parts:
+            writer.write_batch(pa.RecordBatch.from_arrays([part], schema=schema))
+    task.context.store.put_new(run_path(task.name), sink.getvalue().to_pybytes())
+    return Run(task.name, total(sums))
+
+
+def _live_keys(task: SliceTask) -> pa.Array:
+    batches = [batch.column(0) for batch in read_slice(task.slice, task.context)]
+    text_bytes = sum(column.nbytes for column in batches)
+    kind = pa.large_string() if text_bytes > _TEXT_BYTES_MAX else pa.string()
+    keys = pa.concat_arrays([pa.array([], kind), *(column.cast(kind) for column in batches)])
+    base = task.slice.base_file
+    if base is not None and not task.slice.log_files:
+        footer = read_footer(task.context.store, base.path)
+        if ROWS_KEY in footer.metadata:
+            said = FileFacts.of_footer(footer.metadata, path=base.path)
+            if Sum(said.rows, said.key_hash_sum) != sum_of(keys):
+                raise CorruptTableError(
+                    path=base.path,
+                    found=f"{len(keys):,} rows, whose keys are not those that the file tells of",
+                    expected=f"{said.rows:,} rows with the key sum {said.key_hash_sum}",
+                    remedy="Check the table: `bucketlake fsck`.",
+                )
+    return keys
+
+
+def read_run(store: Store, name: str) -> Run:
+    """Read what a run says of itself."""
+    with open_input(store, run_path(name)) as source:
+        facts = json.loads(pa.ipc.open_file(source).schema.metadata[_FACTS])
+    return Run(name, total(Sum(rows, hashes) for _, rows, hashes in facts["shards"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The keys that a run has in one shard, and what it says of them."""
+
+    entries: ShardEntries
+    told: Sum
+
+
+def _read_parts(store: Store, runs: Sequence[str], shard: int) -> list[_Part]:
+    return in_parallel(lambda name: _read_part(store, name, shard), runs, store)
+
+
+def _read_part(store: Store, name: str, shard: int) -> _Part:
+    with open_input(store, run_path(name)) as source:
+        reader = pa.ipc.open_file(source)
+        facts = json.loads(reader.schema.metadata[_FACTS])
+        place = Location(facts["partition"], facts["file_id"], facts["instant_ms"])
+        for position, (number, rows, hashes) in enumerate(facts["shards"]):
+            if number == shard:
+                keys = reader.get_batch(position).column(0)
+                locations = Locations(np.zeros(len(keys), np.int32), (place,))
+                return _Part(ShardEntries(keys, locations), Sum(rows, hashes))
+    return _Part(ShardEntries(pa.array([], pa.string()), Locations(np.empty(0, np.int32), ())), Sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What was put for one shard in one round, and found to be right."""
+
+    file_id: str
+    round: int
+    """0: the base file."""
+    files: tuple[IndexFile, ...]
+    keys: Sum
+    """By how much the shard has grown, or shrunk."""
+
+    def as_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> Told:
+        facts = json.loads(data)
+        return cls(
+            file_id=facts["file_id"],
+            round=facts["round"],
+            files=tuple(IndexFile(**file) for file in facts["files"]),
+            keys=Sum(**facts["keys"]),
+        )
+
+
+def told_path(instant: str, file_id: str, round_: int) -> str:
+    return f"{TOLD_FOLDER}/{instant}/{file_id}.{round_}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardTask:
+    """One shard whose file is to be put: of all slices, or of what has changed. Frozen and picklable."""
+
+    store: Store
+    instant: str
+    file_id: str
+    shard: int
+    """Its number, among those of the table or of its partition."""
+    is_global: bool
+    runs: tuple[str, ...]
+    """Of the slices as they are."""
+    size_bytes: int
+    round: int = 0
+    outdated: tuple[str, ...] = ()
+    """Of the slices of the same file groups as they were before."""
+    before: ShardSlice | None = None
+    """What there is of the shard; None: nothing."""
+
+    def base_path(self) -> str:
+        name = render_index_base_file_name(BaseFileName(self.file_id, WRITE_TOKEN, self.instant))
+        return f"{folder_of(RECORD_INDEX)}/{name}"
+
+    def log_path(self) -> str:
+        name = render_log_file_name(LogFileName(self.file_id, self.instant, max(1, self.round), WRITE_TOKEN))
+        return f"{folder_of(RECORD_INDEX)}/{name}"
+
+
+def put_base(task: ShardTask) -> Told:
+    """Put the base file of a shard; a log that says nothing, if it has no keys."""
+    parts = _read_parts(task.store, task.runs, task.shard)
+    expected = total(part.told for part in parts)
+    entries = join_entries([part.entries for part in parts])
+    _check_once(entries, task)
+    _check_sum(sum_of(entries.keys), expected, task, "read from the runs")
+    groups = _by_group(entries)
+    if not len(entries):
+        return _tell(task, task.log_path(), encode_entry_log(task.instant, None, None), Sum(), Sum(), Sum())
+    path, image = task.base_path(), encode_base(entries)
+    del entries, parts
+    task.store.put_new(path, image)
+    stat = task.store.stat(path)
+    found = read_shard(task.store, ShardSlice(stat, ()))
+    _check_sum(sum_of(found.keys), expected, task, "found in its base file")
+    if _by_group(found) != groups:
+        raise ProofError(f"{path} has keys in other file groups than was told. {_NOTHING}")
+    return _told(task, stat, came=expected, gone=Sum(), grown=expected)
+
+
+def put_log(task: ShardTask) -> Told:
+    """Put a log with what became of the keys of a shard where file groups have changed."""
+    new, old = (_read_parts(task.store, runs, task.shard) for runs in (task.runs, task.outdated))
+    expected = total(part.told for part in new) - total(part.told for part in old)
+    now = join_entries([part.entries for part in new])
+    was = join_entries([part.entries for part in old])
+    _check_once(now, task)
+    names = _numbers(now, was)
+    at = pc.index_in(now.keys.cast(pa.large_string()), value_set=was.keys.cast(pa.large_string()))
+    is_known = at.is_valid().to_numpy(zero_copy_only=False)
+    stays = np.zeros(len(now), np.bool_)
+    stays[is_known] = names[0][is_known] == names[1][at.drop_null().to_numpy()]
+    came = ShardEntries(
+        now.keys.filter(pa.array(~stays)), Locations(now.locations.codes[~stays], now.locations.distinct)
+    )
+    is_gone = pc.invert(
+        pc.is_in(was.keys.cast(pa.large_string()), value_set=now.keys.cast(pa.large_string()))
+    )
+    gone = was.keys.filter(is_gone)
+    new_here = ~is_known
+    _check_strangers(now, new_here, task)
+    fresh, left = sum_of(now.keys.filter(pa.array(new_here))), sum_of(gone)
+    _check_sum(fresh - left, expected, task, "come and gone")
+    if not len(came) and not len(gone) and task.before is not None:
+        return _kept(task, Told(file_id=task.file_id, round=task.round, files=(), keys=expected))
+    data = encode_entry_log(task.instant, came, gone)
+    return _tell(task, task.log_path(), data, sum_of(came.keys), left, expected)
+
+
+def _tell(task: ShardTask, path: str, data: bytes, came: Sum, gone: Sum, grown: Sum) -> Told:
+    """Put a log, and see that it says what it should."""
+    task.store.put_new(path, data)
+    stat = task.store.stat(path)
+    _check_sum(sum_of(logged_keys(task.store, stat)), came + gone, task, "found in its log")
+    here = read_shard(task.store, ShardSlice(None, (stat,)))
+    _check_sum(sum_of(here.keys), came, task, "found to have come, in its log")
+    return _told(task, stat, came=came, gone=gone, grown=grown)
+
+
+def _told(task: ShardTask, stat: FileStat, *, came: Sum, gone: Sum, grown: Sum) -> Told:
+    file = IndexFile(
+        path=stat.path,
+        size_bytes=stat.size_bytes,
+        came=came.rows,
+        gone=gone.rows,
+        key_hash_sum=(came + gone).key_hash_sum,
+    )
+    return _kept(task, Told(file_id=task.file_id, round=task.round, files=(file,), keys=grown))
+
+
+def _kept(task: ShardTask, told: Told) -> Told:
+    task.store.put(told_path(task.instant, task.file_id, task.round), told.as_json())
+    return told
+
+
+def _by_group(entries: ShardEntries) -> dict[tuple[str, str], int]:
+    counts = np.bincount(entries.locations.codes, minlength=len(entries.locations.distinct)).tolist()
+    found: dict[tuple[str, str], int] = {}
+    for place, count in zip(entries.locations.distinct, counts, strict=True):
+        group = place.partition, place.file_id
+        found[group] = found.get(group, 0) + count
+    return {group: count for group, count in found.items() if count}
+
+
+def _numbers(*parts: ShardEntries) -> list[npt.NDArray[np.int64]]:
+    """Number the file groups of entries, whenever their slices began."""
+    known: dict[tuple[str, str], int] = {}
+    found = []
+    for part in parts:
+        of_code = [known.setdefault((p.partition, p.file_id), len(known)) for p in part.locations.distinct]
+        found.append(np.array(of_code, np.int64)[part.locations.codes])
+    return found
+
+
+def _check_once(entries: ShardEntries, task: ShardTask) -> None:
+    twice = find_twice(entries)
+    if twice is not None:
+        raise _two_places(*twice, task)
+
+
+def _check_strangers(now: ShardEntries, is_new: npt.NDArray[np.bool_], task: ShardTask) -> None:
+    """Refuse keys that came to a file group, and live in one that has not changed."""
+    if task.before is None or not is_new.any():
+        return
+    keys = now.keys.filter(pa.array(is_new))
+    found = look_up_shard(task.store, task.before, keys)
+    if (found.codes >= 0).any():
+        first = int(np.argmax(found.codes >= 0))
+        here = now.locations.distinct[now.locations.codes[is_new][first]]
+        raise _two_places(keys[first].as_py(), found.distinct[found.codes[first]], here, task)
+
+
+def _two_places(key: str, one: Location, other: Location, task: ShardTask) -> Exception:
+    places = [path_in_partition(place.partition, place.file_id) for place in (one, other)]
+    if task.is_global and one.partition != other.partition:
+        return UnsupportedError(
+            subject=f"the key {key!r} of {task.store.uri}",
+            found=f"in two partitions: {places[0]} and {places[1]}",
+            supported="an index of the whole table where a key lives in one",
+            remedy="Nothing was listed. Build one for each partition (per_partition=True), or delete the key from one "
+            "of them.",
+        )
+    return CorruptTableError(
+        path=places[0],
+        found=f"the key {key!r}, which is in {places[1]} too",
+        expected="a key in one file group of its partition",
+        remedy="Nothing was listed. Read the partition, and write it anew with overwrite.",
+    )
+
+
+_NOTHING = "Nothing was listed. Build the index again: what there is of it is thrown away."
+
+
+def _check_sum(found: Sum, expected: Sum, task: ShardTask, what: str) -> None:
+    if found != expected:
+        raise ProofError(
+            f"{task.file_id}: {found.rows:,} keys with the sum {found.key_hash_sum} were {what}, and the file slices "
+            f"tell of {expected.rows:,} with {expected.key_hash_sum}. {_NOTHING}"
+        )
