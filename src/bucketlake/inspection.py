@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bucketlake.errors import ConfigError
 from bucketlake.index import Index, hash_pieces
-from bucketlake.layout import FileSlice, slices_of
+from bucketlake.layout import FileGroupId, FileSlice, slices_of
 from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
 
@@ -53,7 +53,7 @@ def describe(state: TableState, index: Index, *, changes_until: str | None) -> D
         ordering=properties.ordering_fields,
         merge_mode=properties.merge_mode.value,
         key_generator=properties.key_generator.value,
-        index=str(index),
+        index=index.described(),
         metadata_table=properties.metadata_partitions,
         schema=table_schema(state),
         commits=len(completed),
@@ -99,6 +99,8 @@ class PartitionLayout:
 @dataclass(frozen=True, slots=True)
 class Layout:
     partitions: tuple[PartitionLayout, ...]
+    index: str = ""
+    """What says where keys live, and how much there is of it."""
 
     @property
     def size_bytes(self) -> int:
@@ -122,7 +124,8 @@ def layout(state: TableState, index: Index) -> Layout:
                 partition, slices_of(partition, files[partition], view), index.bucket_count(partition)
             )
             for partition in sorted(files)
-        )
+        ),
+        index.described(),
     )
 
 
@@ -170,7 +173,8 @@ class Explanation:
 
     record_key: str
     """As the table spells it."""
-    partition: str
+    partition: str | None
+    """None if the index knows of none, and nobody has named one."""
     index: str
     pieces: tuple[str | None, ...] = ()
     """What of the key is hashed."""
@@ -191,8 +195,9 @@ class Explanation:
     """The last ones on the active timeline that wrote to these, newest first."""
 
     def __str__(self) -> str:
+        where = "no partition" if self.partition is None else f"partition {self.partition!r}"
         lines = [
-            f"key          {self.record_key!r} in partition {self.partition!r}",
+            f"key          {self.record_key!r} in {where}",
             f"index        {self.index}",
         ]
         if self.pieces:
@@ -213,34 +218,48 @@ class Explanation:
 
 
 def explain(state: TableState, index: Index, record_key: str, *, partition: str | None) -> Explanation:
-    """Follow a key to its file group; ConfigError if the table has partitions and none is named."""
-    if partition is None:
-        if state.properties.partition_fields:
-            raise ConfigError(
-                "the table has partitions, and a key lives in one of them: name it by its path, as `bucketlake "
-                "layout` shows it."
-            )
+    """Follow a key to its file group; ConfigError if it may be in several partitions and none is named."""
+    knows_partition = index.recorded is not None and index.recorded.is_global
+    if partition is None and not state.properties.partition_fields:
         partition = ""
-    files = files_of(state, [partition]).get(partition, ())
-    visible = [part.file_id for part in slices_of(partition, files, view_for(state, files))]
-    pieces = hash_pieces(record_key, index.hash_fields) if index.is_known else ()
-    wanted = index.file_groups(partition, visible, [pieces])
-    place = index.explain(partition, record_key, pieces)
+    if partition is None and not knows_partition:
+        raise ConfigError(
+            "the table has partitions, and a key lives in one of them: name it by its path, as `bucketlake "
+            "layout` shows it."
+        )
+    pieces = hash_pieces(record_key, index.hash_fields) if index.placed is not None else ()
+    place = index.explain(partition or "", record_key, pieces)
+    recorded = next(iter(place.groups), None) if place.groups else None
+    where = partition if recorded is None else recorded[0]
+    files = () if where is None else files_of(state, [where]).get(where, ())
+    visible = [part.file_id for part in slices_of(where or "", files, view_for(state, files))]
+    if place.groups is None:
+        wanted = index.file_groups(where or "", visible, [pieces])
+    else:
+        wanted = frozenset(visible).intersection(file_id for _, file_id in place.groups)
     return Explanation(
         record_key=record_key,
-        partition=partition,
+        partition=where,
         index=str(index),
         pieces=pieces,
         hash=place.hash,
         rule=place.rule,
         rules_version=place.rules_version,
-        count=index.bucket_count(partition),
+        count=None if where is None else index.bucket_count(where),
         bucket=place.bucket,
         slot=place.slot,
-        more=place.more,
+        more=place.more if recorded is None else {**place.more, "live": _life_of(recorded, wanted, state)},
         file_groups=tuple(sorted(wanted)),
-        commits=_written_by(state, partition, wanted),
+        commits=_written_by(state, where or "", wanted),
     )
+
+
+def _life_of(group: FileGroupId, visible: frozenset[str], state: TableState) -> str:
+    """Say whether the file group of an entry is one that readers see."""
+    if group[1] in visible:
+        return "yes"
+    by = state.view.replaced.get(group)
+    return "no: there is no such file group" if by is None else f"no: the file group was replaced by {by}"
 
 
 def _written_by(state: TableState, partition: str, file_ids: frozenset[str]) -> tuple[TimelineEntry, ...]:

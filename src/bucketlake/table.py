@@ -247,11 +247,12 @@ class Table:
         storage_options: Mapping[str, str] | None = None,
         **gone: Never,
     ) -> Table:
-        """Open a table that Hudi wrote with buckets, so that it can be written to.
+        """Open a table that Hudi wrote with buckets, or with a record-level index, so that it can be written to.
 
         Hudi keeps no bucket count. Every key is looked at, and must lie where `index` puts it; then that is stored with
         the table. A wrong count is an error, which says the right one if it can be told. A table that Hudi has
-        rescaled, or one with consistent hashing, says itself what it has: then `index` may be left out.
+        rescaled, one with consistent hashing, or one with a record-level index, says itself what it has: then `index`
+        may be left out. The record-level index is compared with every key, both ways, and kept as it is.
         """
         given.gone(gone, cls.adopt)
         store = open_store(given.path_text(path), storage_options)
@@ -355,7 +356,7 @@ class Table:
         """Fetch the rows with these keys, without a Spark job.
 
         A key is the key column's value, or a mapping for a key of several columns. `partition` is a partition's path;
-        without it every partition is looked into.
+        without it every partition is looked into, unless an index has recorded in which the keys are.
         """
         wanted = given.keys_of(keys)
         generator = KeyGenerator.from_properties(self.properties)
@@ -638,7 +639,8 @@ class Table:
     def explain(self, key: Key, *, partition: str | None = None) -> inspection.Explanation:
         """Say where a key lives and why: what is hashed, which rule decides, which file group, who wrote to it last.
 
-        A key is what `get` takes; `partition` is a partition's path, needed if the table has partitions.
+        A key is what `get` takes; `partition` is a partition's path, needed if the table has partitions. A record-level
+        index of the whole table needs none: it knows where the key is, and in which of its files that is said.
         """
         if partition is not None:
             given.text(partition, "partition")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -389,3 +390,26 @@ def test_a_statement_that_our_tables_have_not_names_those_they_have(
 def test_a_procedure_that_is_not_there_is_told_which_are(run: Run, orders: Table, text: str) -> None:
     with pytest.raises(ConfigError, match=r"no such procedure.*compact.*buckets\.resize"):
         run(text)
+
+
+@pytest.mark.shows("R4")
+def test_a_query_by_key_reads_the_file_groups_that_the_index_names(run: Run, tmp_path: Path) -> None:
+    rows_ = pa.table({"id": [1, 10, 100, 2], "dt": ["x", "y", "y", "z"], "v": ["a", "b", "c", "d"]})
+    table = bucketlake.create_table(
+        tmp_path / "lake" / "indexed",
+        rows_.schema,
+        key="id",
+        partition="dt",
+        index=bucketlake.RecordIndex(shards=1),
+        maintenance="off",
+    )
+    table.upsert(rows_)
+    for part in table.plan(filters=[("id", "!=", 10)]).slices:
+        if part.partition != "y":
+            assert part.base_file is not None
+            (tmp_path / "lake" / "indexed" / part.base_file.path).write_bytes(b"opened by nobody")
+    name = f"bucketlake.`{tmp_path / 'lake' / 'indexed'}`"
+    assert rows(run(f"SELECT id, v FROM {name} WHERE id = 10")) == [(10, "b")]
+    assert rows(run(f"SELECT id, v FROM {name} WHERE id IN (10, 100, 1000)")) == [(10, "b"), (100, "c")]
+    lines = [row[0] for row in run(f"CALL explain(table => '{table.store.uri}', key => 10)").collect()]
+    assert any(line.startswith("entry        y/") for line in lines)

@@ -143,9 +143,8 @@ def layout(
     drawn.caption = (
         f"{render_bytes(found.size_bytes)} in all; the largest file group is {found.skew:.2f} × the average"
     )
-    Screen(as_json).show(
-        {"size_bytes": found.size_bytes, "skew": round(found.skew, 4), "partitions": rows}, drawn
-    )
+    facts = {"size_bytes": found.size_bytes, "skew": round(found.skew, 4), "index": found.index}
+    Screen(as_json).show({**facts, "partitions": rows}, drawn, f"index: {found.index}")
 
 
 @app.command()
@@ -158,7 +157,7 @@ def explain(
     index: Index = None,
     buckets: Buckets = None,
 ) -> None:
-    """Say where a key lives and why: hash, rule, bucket, file group, and the last commits that wrote to it."""
+    """Say where a key lives and why: hash, rule, bucket or entry, file group, and the last commits that wrote to it."""
     opened = open_table(table, storage, index=index, buckets=buckets)
     fields = opened.properties.record_key_fields
     found = opened.explain(parse_key(key, opened.schema, fields), partition=partition)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.layout import FileGroupId
 from bucketlake.layout.names import new_file_id
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Place:
     rules_version: str | None = None
     more: Mapping[str, str] = field(default_factory=dict)
     """What else an engine has to say, by a word of its own."""
+    groups: frozenset[FileGroupId] | None = None
+    """The file groups in which the key is recorded; None if nobody has recorded that."""
 
 
 class Index(Protocol):
@@ -132,6 +135,10 @@ class Index(Protocol):
 
     def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:
         """Say where a key lives and why; `pieces` are those of it that `hash_fields` name."""
+
+    def described(self) -> str:
+        """Say what it is, for people, and how much there is of it; may look at files."""
+        return str(self)
 
     def expected_groups(self, partition: str) -> str:  # noqa: ARG002 # for those who know more
         """Say which file groups a partition can have, for who found another."""

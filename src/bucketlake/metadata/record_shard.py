@@ -12,6 +12,7 @@ it: they are read whole, and remembered by the process.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -63,20 +64,72 @@ def read_shard(store: Store, shard: ShardSlice) -> ShardEntries:
 
 def look_up_shard(store: Store, shard: ShardSlice, keys: pa.Array) -> Locations:
     """Return where keys live, those that are nowhere with code -1. Keys come in any order, and may repeat."""
-    said, is_told = _look_up(_joined(_logs(store, shard)), keys)
+    said, is_told = _look_up_logs(_logs(store, shard), keys)
     rest = np.flatnonzero(~is_told)
     if shard.base is None or not len(rest):
         return _used(said)
-    found = hfile.HFile.open(StoredFile(store, shard.base)).look_up(keys.take(pa.array(rest)))
+    found = _opened(store, shard.base).look_up(keys.take(pa.array(rest)))
     both = _joined_locations([said, decode_locations(found.values, path=shard.base.path)])
     codes = both.codes[: len(keys)]
     codes[rest[found.at]] = both.codes[len(keys) :]
     return _used(Locations(codes, both.distinct))
 
 
+def last_said(store: Store, shard: ShardSlice, key: str) -> tuple[FileStat | None, Location | None]:
+    """Return the file that says last where a key lives, and where; no place if it says that the key is gone.
+
+    No file says anything of a key that was never there.
+    """
+    asked = pa.array([key], pa.string())
+    for log in reversed(shard.logs):
+        said, is_told = _look_up_logs([_log_entries(store, log)], asked)
+        if is_told[0]:
+            code = int(said.codes[0])
+            return log, None if code == _NOWHERE else said.distinct[code]
+    if shard.base is None:
+        return None, None
+    found = decode_locations(_opened(store, shard.base).look_up(asked).values, path=shard.base.path)
+    return (shard.base, found.distinct[0]) if found.distinct else (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSize:
+    """How much there is in a shard, without reading it."""
+
+    entries: int
+    """Of its base file."""
+    logged: int
+    """Keys of which a log says anything, each log for itself."""
+
+
+def shard_size(store: Store, shard: ShardSlice) -> ShardSize:
+    """Count what a shard is made of. Reads its logs, and the end of its base file."""
+    entries = 0 if shard.base is None else _opened(store, shard.base).entries
+    return ShardSize(entries, sum(map(len, _logs(store, shard))))
+
+
 def logged_keys(store: Store, log: FileStat) -> pa.Array:
     """Return the keys of which a log says anything, ascending."""
     return _log_entries(store, log).keys
+
+
+_SEARCH_COST = 500
+"""What searching a log for one key costs, in keys that are compared when all are gone through."""
+
+
+def _look_up_logs(logs: Sequence[ShardEntries], keys: pa.Array) -> tuple[Locations, npt.NDArray[np.bool_]]:
+    """Return where keys live by what logs say, the oldest first, and of which keys they say anything."""
+    if len(keys) * len(logs) * _SEARCH_COST > sum(map(len, logs)):
+        return _look_up(_joined(logs), keys)
+    texts = keys.to_pylist()
+    rows = ([row for text in texts if (row := _row_of(text, log.keys)) >= 0] for log in logs)
+    return _look_up(_joined([_taken(log, hits) for log, hits in zip(logs, rows, strict=True)]), keys)
+
+
+def _row_of(key: str, keys: pa.Array) -> int:
+    """Return the row of a key among ascending ones, -1 if it is not there. Texts ascend as their UTF-8 bytes do."""
+    row = bisect_left(range(len(keys)), key, key=lambda row: keys[row].as_py())
+    return row if row < len(keys) and keys[row].as_py() == key else -1
 
 
 def _look_up(logs: ShardEntries, keys: pa.Array) -> tuple[Locations, npt.NDArray[np.bool_]]:
@@ -112,6 +165,26 @@ def encode_entry_log(instant: str, came: ShardEntries | None, gone: pa.Array | N
     return b"".join(blocks)
 
 
+def join_entries(parts: Sequence[ShardEntries]) -> ShardEntries:
+    """Lay entries end to end, keys ascending."""
+    return _sorted(_joined(parts))
+
+
+def find_twice(entries: ShardEntries) -> tuple[str, Location, Location] | None:
+    """Find a key that joined entries have more than once, and two of its places."""
+    is_last = _is_last(entries.keys)
+    if is_last.all():
+        return None
+    first = int(np.argmin(is_last))
+    codes, distinct = entries.locations.codes, entries.locations.distinct
+    return entries.keys[first].as_py(), distinct[codes[first]], distinct[codes[first + 1]]
+
+
+def encode_base(entries: ShardEntries) -> bytes:
+    """Return the base file of joined entries that have each key once."""
+    return _image(entries)
+
+
 def compacted_shard(store: Store, shard: ShardSlice) -> tuple[bytes, int]:
     """Return the base file that a slice becomes, and how many records it has. The same slice gives the same bytes."""
     entries = read_shard(store, shard)
@@ -126,6 +199,7 @@ def _image(entries: ShardEntries) -> bytes:
 # ------------------------------------------------------------------------------------------------ files to columns
 
 
+_BASES: FileCache[hfile.HFile] = FileCache("record index")
 _LOGS: FileCache[ShardEntries] = FileCache("record index logs")
 _LOCATION_BYTES = 400
 """What a location takes in memory: an object, two texts, a number."""
@@ -142,6 +216,17 @@ def _log_entries(store: Store, file: FileStat) -> ShardEntries:
         known = _decoded_log(store.read(file.path), file.path)
         size = known.keys.get_total_buffer_size() + known.locations.codes.nbytes
         _LOGS.put(store, file, known, size + _LOCATION_BYTES * len(known.locations.distinct))
+    return known
+
+
+def _opened(store: Store, file: FileStat) -> hfile.HFile:
+    """Open a base file to look keys up: its index is read once by a process."""
+    known = _BASES.get(store, file)
+    if known is None:
+        known = hfile.HFile.open(StoredFile(store, file))
+        index, source = known.index, known.source
+        size = index.keys.data.nbytes + index.keys.offsets.nbytes + index.offsets.nbytes + index.sizes.nbytes
+        _BASES.put(store, file, known, size + (source.size if isinstance(source, hfile.InMemory) else 0))
     return known
 
 
@@ -231,6 +316,11 @@ def _sorted(entries: ShardEntries) -> ShardEntries:
         return entries
     locations = Locations(entries.locations.codes[order], entries.locations.distinct)
     return ShardEntries(entries.keys.take(pa.array(order)), locations)
+
+
+def _taken(entries: ShardEntries, rows: Sequence[int]) -> ShardEntries:
+    locations = Locations(entries.locations.codes[rows], entries.locations.distinct)
+    return ShardEntries(entries.keys.take(pa.array(rows, pa.int64())), locations)
 
 
 def _filtered(entries: ShardEntries, is_kept: npt.NDArray[np.bool_]) -> ShardEntries:

@@ -3,6 +3,9 @@
 `plan_read` lists the partitions that survive pruning and decides, file group
 by file group, what a task has to read. A plan is a value: it travels to
 executors, and it says how much was pruned.
+
+An index that has recorded where keys live is asked first, and tells of now: only the newest snapshot is read by it.
+Read-optimized reads are not: a base file may show a key that logs have deleted, or moved to another file group.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import Index, Pieces, hash_pieces
+from bucketlake.index import Index, Pieces, RecordedIndex, hash_pieces
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     DataFile,
@@ -30,7 +33,13 @@ from bucketlake.layout import (
 )
 from bucketlake.merge import MergeRules
 from bucketlake.read.path_columns import path_columns_of
-from bucketlake.read.prune import hashed_pieces, named_partitions, prune_file_groups, prune_partitions
+from bucketlake.read.prune import (
+    hashed_pieces,
+    named_partitions,
+    pinned_record_keys,
+    prune_file_groups,
+    prune_partitions,
+)
 from bucketlake.read.query import Query
 from bucketlake.read.task import ReadContext
 from bucketlake.state import (
@@ -54,7 +63,7 @@ class ReadPlan:
     slices: tuple[FileSlice, ...]
     context: ReadContext
     partitions_seen: int
-    """That were listed: all, unless the filters name them."""
+    """That were listed: all, unless the filters or the index name them."""
     left_out: tuple[FileSlice, ...]
     """In the partitions that were not pruned: slices that cannot hold a wanted key."""
 
@@ -65,10 +74,19 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
     A file that a commit tells of and that is not there as it tells is an error, unless the listing is to be trusted.
     """
     keys = KeyGenerator.from_properties(state.properties)
-    pieces = hashed_pieces(query.filters, keys=keys, hash_fields=index.hash_fields, schema=query.table_schema)
+    pieces = None
+    if index.placed is not None:
+        pieces = hashed_pieces(
+            query.filters, keys=keys, hash_fields=index.hash_fields, schema=query.table_schema
+        )
     if query.begin is not None:
         return _plan_changes(state, query, index, keys, pieces, begin=query.begin)
     named = named_partitions(query.filters, keys=keys, schema=query.table_schema)
+    if index.recorded is not None and not trusts_listing:
+        record_keys = pinned_record_keys(query.filters, keys=keys, schema=query.table_schema)
+        planned = _plan_recorded(state, query, index.recorded, keys, record_keys, named)
+        if planned is not None:
+            return planned
     listed = list_folders(state).files if trusts_listing else files_of(state, named)
     kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
     files = {partition: listed[partition] for partition in kept}
@@ -78,18 +96,62 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
 
 KEYS_PRUNED_BY_MAX = 10_000
 """More keys are in every bucket, of nearly every table; to find out costs more than it spares."""
+KEYS_LOOKED_UP_MAX = 100_000
+"""More keys are not looked up in an index that has recorded them: they are in most file groups of most tables."""
 
 
 def plan_lookup(
     state: TableState, query: Query, index: Index, record_keys: pa.Array, *, partition: str | None
 ) -> ReadPlan:
     """Decide which slices can hold these record keys, in one partition or in all."""
-    files = files_of(state, None if partition is None else [partition])
+    keys = KeyGenerator.from_properties(state.properties)
+    named = None if partition is None else frozenset([partition])
+    if index.recorded is not None and len(record_keys) <= KEYS_LOOKED_UP_MAX:
+        planned = _plan_recorded(state, query, index.recorded, keys, record_keys, named)
+        if planned is not None:
+            return planned
+    files = files_of(state, named)
     found = _Found(len(files), files, query.as_of)
     pieces = None
-    if len(record_keys) <= KEYS_PRUNED_BY_MAX:
+    if index.placed is not None and len(record_keys) <= KEYS_PRUNED_BY_MAX:
         pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys.to_pylist())
-    return _plan(state, query, index, KeyGenerator.from_properties(state.properties), found, pieces)
+    return _plan(state, query, index, keys, found, pieces)
+
+
+def _plan_recorded(
+    state: TableState,
+    query: Query,
+    index: RecordedIndex,
+    keys: KeyGenerator,
+    record_keys: pa.Array | None,
+    named: frozenset[str] | None,
+) -> ReadPlan | None:
+    """Plan by where an index has recorded keys, in the partitions that are named; None if it does not tell.
+
+    It tells nothing either if it names a file group that is not there: what else it has may be wrong too.
+    """
+    is_of_now = query.as_of is None and query.begin is None and not query.read_optimized
+    if record_keys is None or not is_of_now or not state.properties.has_meta_columns:
+        return None
+    groups = index.where(record_keys) if index.is_global else None
+    if groups is None and index.is_global:
+        return None
+    listed = files_of(state, named if groups is None else frozenset(partition for partition, _ in groups))
+    kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
+    wanted = frozenset(partition for partition in kept if named is None or partition in named)
+    looked_at = wanted if groups is None else listed
+    found = _Found(len(listed), {partition: listed[partition] for partition in looked_at}, None)
+    view, visible = _visible(state, query, found)
+    if groups is None:
+        groups = index.where(record_keys, [partition for partition, parts in visible.items() if parts])
+    there = {(partition, part.file_id) for partition, parts in visible.items() for part in parts}
+    if groups is None or not groups <= there:
+        return None
+    slices: list[FileSlice] = []
+    left_out: list[FileSlice] = []
+    for part in (part for partition in kept if partition in wanted for part in visible[partition]):
+        (slices if (part.partition, part.file_id) in groups else left_out).append(part)
+    return _planned(state, query, keys, found, view, slices, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +175,39 @@ def _plan(
 ) -> ReadPlan:
     if query.as_of is not None:
         check_as_of(state, query.as_of)
-    every = (file for files in found.files.values() for file in files)
-    view = view_for(state, every, trusts_listing=found.is_checked)
-    cut = read_optimized_slices_of if query.read_optimized else slices_of
+    view, visible = _visible(state, query, found)
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []
     if pieces is not None:
         index.foresee(found.files)
-    for partition, files in found.files.items():
-        visible = cut(partition, files, view, as_of=found.as_of)
-        wanted = prune_file_groups(partition, (s.file_id for s in visible), pieces, index=index)
-        for file_slice in visible:
+    for partition, parts in visible.items():
+        wanted = prune_file_groups(partition, (s.file_id for s in parts), pieces, index=index)
+        for file_slice in parts:
             (slices if file_slice.file_id in wanted else left_out).append(file_slice)
+    return _planned(state, query, keys, found, view, slices, left_out)
+
+
+def _visible(
+    state: TableState, query: Query, found: _Found
+) -> tuple[TimelineView, dict[str, Sequence[FileSlice]]]:
+    """Cut files into the slices that a query sees."""
+    every = (file for files in found.files.values() for file in files)
+    view = view_for(state, every, trusts_listing=found.is_checked)
+    cut = read_optimized_slices_of if query.read_optimized else slices_of
+    return view, {
+        partition: cut(partition, files, view, as_of=found.as_of) for partition, files in found.files.items()
+    }
+
+
+def _planned(
+    state: TableState,
+    query: Query,
+    keys: KeyGenerator,
+    found: _Found,
+    view: TimelineView,
+    slices: Sequence[FileSlice],
+    left_out: Sequence[FileSlice],
+) -> ReadPlan:
     return ReadPlan(
         slices=tuple(slices),
         context=_context(

@@ -1,10 +1,11 @@
 """Which partitions and file groups can hold a row that the filters accept.
 
 Pruning may keep too much and must never keep too little: whatever is not
-certain stays. Two kinds of certainty are used:
+certain stays. Three kinds of certainty are used:
 
     partitions   the path of a partition tells the values of its columns
     file groups  equality on all hash fields tells the bucket
+    record keys  equality on all key fields tells the keys, which an index may have recorded
 
 Pure functions: they see names and values, never a file.
 """
@@ -18,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.index import Index, Pieces, hash_pieces, pieces_from_hash_values
 from bucketlake.keygen import KeyGenerator, is_certain, never_holds_a_comma
 from bucketlake.read.filters import Filter, Op, satisfied
@@ -26,7 +27,7 @@ from bucketlake.read.path_columns import path_columns_of
 from bucketlake.schema import RECORD_KEY_COLUMN
 
 COMBINATIONS_MAX = 10_000
-"""Beyond this many keys in one filter, computing buckets costs more than it saves."""
+"""Beyond this many keys in one filter, computing buckets, or looking keys up, costs more than it saves."""
 
 
 def prune_partitions(
@@ -108,6 +109,28 @@ def hashed_pieces(
             return None
         found.add(pieces)
     return frozenset(found)
+
+
+def pinned_record_keys(
+    filters: Sequence[Filter], *, keys: KeyGenerator, schema: pa.Schema
+) -> pa.Array | None:
+    """Return the record keys that the accepted rows can have, or None if the filters do not pin them."""
+    for condition in filters:
+        if condition.column == RECORD_KEY_COLUMN and condition.op in _PINNING:
+            values = _values(condition)
+            return pa.array(values, pa.string()) if len(values) <= COMBINATIONS_MAX else None
+    fields = keys.record_key_fields
+    pinned = _pinned_values(filters, fields, schema)
+    if not fields or set(fields) - set(pinned) or prod(map(len, pinned.values())) > COMBINATIONS_MAX:
+        return None
+    rows = list(product(*(pinned[field] for field in fields)))
+    columns = {
+        field: pa.array([row[n] for row in rows], schema.field(field).type) for n, field in enumerate(fields)
+    }
+    try:
+        return keys.record_keys(pa.table(columns))
+    except (ConfigError, UnsupportedError):
+        return None  # one of them can be no key, or nobody here knows how they are spelled
 
 
 _PINNING = (Op.EQ, Op.IN)
