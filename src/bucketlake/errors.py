@@ -9,6 +9,7 @@
         LayoutMismatchError    another bucket count, hash field or key encoding than the table's
         InstantError           an instant that is not there, or must stay as it is
         ClockSkewError         this machine's clock is not the store's
+        KeyElsewhereError      a key comes to one partition, and an index has it in another
       CorruptTableError      the bytes on disk break the format; `path` names the file
         UnsafePathError        a path leads out of the table
         DamagedFileError       a file that a commit tells of is gone, or is not what the commit tells
@@ -45,6 +46,10 @@ class NotATableError(ConfigError):
 
 class FilterError(ConfigError):
     """A filter or key does not fit the table's columns."""
+
+
+class KeyElsewhereError(ConfigError):
+    """A key comes to one partition, and an index that has every key once has it in another."""
 
 
 class SchemaError(ConfigError):

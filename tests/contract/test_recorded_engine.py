@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketlake import ConfigError, ConflictError, CorruptTableError, Table
+from bucketlake import ConflictError, CorruptTableError, Table
 from bucketlake.config import TableType, load_properties
 from bucketlake.services import check_table
 from bucketlake.services.fsck import Kind
@@ -222,23 +222,22 @@ def test_an_entry_of_a_file_group_that_is_gone_is_found_by_fsck() -> None:
     assert {f.kind for f in check_table(table.store).damage} == {Kind.UNREADABLE}
 
 
-def test_what_a_recorded_engine_cannot_do_yet_is_refused_before_anything_is_written() -> None:
-    table = a_table("COPY_ON_WRITE")
-    table.upsert(rows(("a", "p0", 1, "x")))
-    before = table.timeline()
-    with pytest.raises(ConfigError, match="cannot yet forget those of whole partitions"):
-        table.overwrite(rows(("b", "p0", 1, "x")))
-    with pytest.raises(ConfigError, match="cannot yet forget"):
-        table.delete_partitions(["p0"])
-    with pytest.raises(ConfigError, match="which records where keys live"):
-        table.cluster(by=["id"])
-    assert table.timeline() == before
-
-
 KEYS = st.sampled_from([f"k{n}" for n in range(12)])
 WRITES = st.lists(
     st.tuples(
-        st.sampled_from(["upsert", "delete", "compact", "rollback"]),
+        st.sampled_from(
+            [
+                "upsert",
+                "upsert",
+                "delete",
+                "compact",
+                "rollback",
+                "overwrite",
+                "overwrite all",
+                "drop",
+                "cluster",
+            ]
+        ),
         st.lists(st.tuples(KEYS, st.sampled_from(["p0", "p1", "p2"])), min_size=1, max_size=6),
     ),
     min_size=1,
@@ -270,6 +269,23 @@ def test_a_table_with_a_recorded_index_is_a_dict(
                 before.append((done.instant, dict(model)))
             for key, _ in keys:
                 model.pop(key, None)
+        elif kind.startswith("overwrite"):
+            batch = [
+                (key, partition, number * 10 + n, f"{number}") for n, (key, partition) in enumerate(keys)
+            ]
+            done = table.overwrite(rows(*batch), whole_table="all" in kind)
+            before.append((done.instant or "", dict(model)))
+            gone = {row[1] for row in model.values()} if "all" in kind else {p for _, p in keys}
+            model = {key: row for key, row in model.items() if row[1] not in gone}
+            model |= {row[0]: row for row in batch}
+        elif kind == "drop":
+            partition = keys[0][1]
+            if any(row[1] == partition for row in model.values()):
+                done = table.delete_partitions([partition])
+                before.append((done.instant or "", dict(model)))
+                model = {key: row for key, row in model.items() if row[1] != partition}
+        elif kind == "cluster":
+            before += [(run.instant, dict(model)) for run in table.cluster(by=["v"]).runs]
         elif kind == "compact" and table_type == "MERGE_ON_READ":
             if table.compact(delta_commits=1).runs:
                 before.clear()

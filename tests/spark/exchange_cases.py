@@ -68,7 +68,7 @@ def an_exchange_brings_every_row_once(place: Place, way: str, stage: str, waits:
             stack.enter_context(handover.opened())
             exchange = ByFiles(place.spark, rows.packed, handover)
         else:
-            exchange = stack.enter_context(closing(ByShuffle(rows.packed)))
+            exchange = stack.enter_context(closing(ByShuffle(place.spark, rows.packed)))
         first = exchange.scatter(["id"], partial(cut_by_remainder, fault=faults["first"], by=7))
         second = exchange.gather(first, partial(pass_on, fault=faults["middle"], by=5), tasks=7)
         facts = exchange.facts(second)

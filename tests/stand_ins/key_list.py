@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 from bucketlake import Table
 from bucketlake.config import update_properties
 from bucketlake.index.keeper import Keeper, Upkeep
-from bucketlake.index.listed import LISTED_INDEXES, EntryFile, register_listed_index
+from bucketlake.index.listed import LISTED_INDEXES, EntryFile, KeyRecords, register_listed_index
 from bucketlake.storage import Store
 from bucketlake.timeline import Action
 
@@ -28,8 +28,8 @@ Told = tuple[str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyList:
-    shards: int = 3
+class KeyList(KeyRecords):
+    shards: int = field(default=3)
 
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:  # by key alone
         hashes = [zlib.crc32(key.encode()) for key in record_keys.to_pylist()]

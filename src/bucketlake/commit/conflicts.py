@@ -5,7 +5,10 @@ or one replaces a partition that the other touches. There is one exception:
 two writes that only append logs to a group may both commit where the rows
 themselves say which is newer, since readers merge the logs in any order; and
 everywhere, if the one that commits first was also begun first, for then
-readers agree on which comes before the other.
+readers agree on which comes before the other. It does not hold where an index
+keeps which keys there are, and one of the two takes some away: a key that one
+deletes, or moves elsewhere, and the other updates would be in the log again,
+and not in the index.
 
 A write that is in another's way need not be run again as a whole if the
 other was begun first: where it rewrote a file group that both touched, it
@@ -24,6 +27,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bucketlake.layout import FileGroupId
+from bucketlake.metadata.change import INDEX_FILES_KEY
 from bucketlake.schema import avro_to_arrow
 from bucketlake.timeline import CommitMetadata
 
@@ -46,6 +50,8 @@ class Footprint:
     """Groups that got a log file only."""
     log_ids: Mapping[FileGroupId, Slot] = field(default_factory=dict)
     """The same by their file ids."""
+    removing: frozenset[Slot] = frozenset()
+    """Those of the groups that got a log which may take keys away."""
     replaced_partitions: frozenset[str] = frozenset()
     """Partitions that were replaced whole."""
     is_whole_table: bool = False
@@ -98,11 +104,16 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
     }
     appended: set[Slot] = set()
     log_ids: dict[FileGroupId, Slot] = {}
+    removing: set[Slot] = set()
+    # Who does not say what became of keys, such as Hudi, may count deletes elsewhere, or not at all.
+    tells = INDEX_FILES_KEY in metadata.extra
     for stat in metadata.write_stats:
         group = place_of(stat.partition, stat.file_id)
         if stat.log_files:
             appended.add(group)
             log_ids[stat.partition, stat.file_id] = group
+            if stat.deleted or not tells:
+                removing.add(group)
         else:
             rewritten.add(group)
     whole = metadata.partitions if metadata.operation in _WHOLE_PARTITIONS else frozenset()
@@ -110,6 +121,7 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
         rewritten=frozenset(rewritten),
         appended=frozenset(appended - rewritten),
         log_ids=log_ids,
+        removing=frozenset(removing - rewritten),
         replaced_partitions=whole,
         is_whole_table=metadata.operation == "INSERT_OVERWRITE_TABLE",
         is_delete=metadata.operation == "DELETE",
@@ -117,8 +129,12 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
     )
 
 
-def find_conflict(ours: Footprint, others: Iterable[Other], *, logs_commute: bool) -> Conflict | None:
+def find_conflict(
+    ours: Footprint, others: Iterable[Other], *, logs_commute: bool, keeps_keys: bool = False
+) -> Conflict | None:
     """Say who of `others` is in our way, and what that makes stale; None if nobody is.
+
+    `keeps_keys` tells whether the table has an index of which keys there are.
 
     >>> ours = Footprint(appended=frozenset({("dt=1", "00000001")}))
     >>> find_conflict(ours, [Other("a", ours)], logs_commute=True) is None
@@ -129,7 +145,7 @@ def find_conflict(ours: Footprint, others: Iterable[Other], *, logs_commute: boo
     found = [
         Conflict(other.name, stale)
         for other in others
-        if (stale := _stale(ours, other, logs_commute=logs_commute)) is not None
+        if (stale := _stale(ours, other, logs_commute=logs_commute, keeps_keys=keeps_keys)) is not None
     ]
     if not found:
         return None
@@ -137,7 +153,7 @@ def find_conflict(ours: Footprint, others: Iterable[Other], *, logs_commute: boo
     return whole or Conflict(found[0].name, frozenset().union(*(conflict.stale for conflict in found)))
 
 
-def _stale(ours: Footprint, other: Other, *, logs_commute: bool) -> frozenset[Slot] | None:
+def _stale(ours: Footprint, other: Other, *, logs_commute: bool, keeps_keys: bool) -> frozenset[Slot] | None:
     """Return the groups of ours that `other` makes stale, none for all of them; None if it is not in our way."""
     everything: frozenset[Slot] = frozenset()
     theirs = other.footprint
@@ -154,6 +170,8 @@ def _stale(ours: Footprint, other: Other, *, logs_commute: bool) -> frozenset[Sl
     shared = ours.appended & theirs.appended
     if not ours.log_ids.keys() >= {file for file, group in theirs.log_ids.items() if group in shared}:
         return everything  # Both opened the bucket, each with an id of its own.
+    if keeps_keys and shared & (ours.removing | theirs.removing):
+        return everything
     if not (rewritten or hidden or (shared and not is_ordered)):
         return None
     return rewritten if other.is_earlier and not hidden else everything

@@ -30,6 +30,7 @@ from bucketlake.commit.heartbeat import (
 )
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_data_files, marked_files
+from bucketlake.commit.metadata_table import INDEX_BUILT
 from bucketlake.commit.operation import TRANSACTIONS, Operation, action_of
 from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.publishing import completed_time, plan_of, settle
@@ -40,6 +41,7 @@ from bucketlake.errors import CommitConflictError, ConcurrentWriteError, Conflic
 from bucketlake.index import Index, resolve_index
 from bucketlake.index.keeper import Change, carry_out
 from bucketlake.index.keepers import keepers_of
+from bucketlake.index.listed import KeyRecords, listed_indexes, resolve_listed
 from bucketlake.index.resolve import simple_count
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
@@ -96,6 +98,8 @@ class Transaction:
     """By which its rows are placed."""
     seen: frozenset[str]
     """The requested times of the writes it builds on."""
+    listed: tuple[KeyRecords, ...] = ()
+    """What is told of keys beside the index, as it was then."""
     layout_version: str = ""
     """The version of the layout that must still count when it commits; empty if the table has none."""
     moving: frozenset[str] = frozenset()
@@ -150,7 +154,8 @@ def begin(
             if _has_changed(before, state, but=instant):
                 index = _checked(state, index_of, check)
             _refuse_movers(state)
-            begun = replace(begun, properties=state.properties, index=index, seen=_seen(state))
+            listed = resolve_listed(state)
+            begun = replace(begun, properties=state.properties, index=index, listed=listed, seen=_seen(state))
             begun = replace(
                 begun,
                 layout_version=index.version,
@@ -216,7 +221,7 @@ def refresh(transaction: Transaction) -> tuple[Transaction, TableState]:
     _refuse_movers(state)
     _refuse_gone(transaction, state.timeline)
     _refuse_other_layout(transaction, state.timeline)
-    return replace(transaction, seen=_seen(state)), state
+    return replace(transaction, seen=_seen(state), listed=resolve_listed(state)), state
 
 
 def _seen(state: TableState) -> frozenset[str]:
@@ -422,8 +427,8 @@ def _refuse_conflicts(transaction: Transaction, metadata: CommitMetadata, timeli
     _refuse_gone(transaction, timeline)
     _refuse_undone(transaction, timeline)
     recorded = transaction.index.recorded
-    if recorded is not None:
-        other = recorded.overtaken(timeline, instant=transaction.instant)
+    for records in (*transaction.listed, *([recorded] if recorded is not None else [])):
+        other = records.overtaken(timeline, instant=transaction.instant)
         if other is not None:
             raise _overtaken(transaction, f"write of {other}")
     conflict = _conflict(transaction, metadata, timeline)
@@ -475,7 +480,8 @@ def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Time
     rows_say_order = properties.merge_mode is MergeMode.EVENT_TIME_ORDERING and bool(
         properties.ordering_fields
     )
-    return find_conflict(ours, others, logs_commute=rows_say_order)
+    keeps_keys = transaction.index.recorded is not None or bool(listed_indexes(properties))
+    return find_conflict(ours, others, logs_commute=rows_say_order, keeps_keys=keeps_keys)
 
 
 def _commit_of(store: Store, instant: Instant) -> CommitMetadata | None:
@@ -525,6 +531,7 @@ def _layout_of(properties: TableProperties, version: str) -> tuple[object, ...]:
     """
     return (
         properties.metadata_partitions,
+        properties.raw.get(INDEX_BUILT),
         properties.table_version,
         properties.index_type,
         properties.engine,

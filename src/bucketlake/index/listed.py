@@ -1,23 +1,28 @@
 """Indexes that a table lists beside the one that says where rows go: told by every write which keys came and went.
 
 A table names them in its properties, by words that are registered as engines are. A process that does not know one of
-them cannot write the table, because the index would no longer be right. No table of ours lists one yet.
+them cannot write the table, because the index would no longer be right. Those of the metadata table need not be named:
+a table has them that lists their partition there, unless it goes by the index itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bucketlake.config import TableProperties
+from bucketlake.config import RECORD_LEVEL, TableProperties
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.index.keeper import Keeper
 from bucketlake.state import TableState
+from bucketlake.timeline import Timeline
+
+if TYPE_CHECKING:
+    from bucketlake.index.recorded import RecordedIndex
 
 LISTED_INDEXES = "bucketlake.listed.indexes"
 """A table property: the words of its listed indexes, with commas between them."""
@@ -44,15 +49,41 @@ class EntryFile:
 class KeyRecords(Protocol):
     """What is told which keys came and went; cut into shards, each of which one task records."""
 
+    __slots__ = ()
+
     @property
     def shards(self) -> int:
         """How many shards there are."""
+
+    @property
+    def recorded(self) -> RecordedIndex | None:
+        """Itself, if it can be asked where a key lives."""
+        return None
 
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
         """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
 
     def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> Mapping[str, EntryFile]:
-        """Return what records `ENTRIES` of one shard, by path; one file, unless shards share their number."""
+        """Return what records `ENTRIES` of one shard, by path; one file, unless shards share their number.
+
+        A key that went and came is where it came to.
+        """
+
+    def check_entries(self, shard: int, entries: pa.Table) -> None:  # for those who cannot have all
+        """Raise an error for `ENTRIES` of one shard that it cannot record."""
+
+    def files_of_new_shards(
+        self,
+        written: Collection[str],  # noqa: ARG002 # for those who have some
+        *,
+        instant: str,  # noqa: ARG002
+    ) -> Mapping[str, bytes]:
+        """Return what else must be there when these files, of `instant`, count."""
+        return {}
+
+    def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:  # noqa: ARG002 # for those who mind
+        """Name a commit that has recorded, since this was resolved, what `instant` must not record beside it."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +96,8 @@ class ListedIndex:
 
 
 _registered: dict[str, ListedIndex] = {}
+_in_metadata: dict[str, ListedIndex] = {}
+"""By the partition of the metadata table."""
 
 
 def register_listed_index(
@@ -75,6 +108,18 @@ def register_listed_index(
     if not name or "," in name:
         raise ConfigError(f"an index cannot be listed as {word!r}; expected a word without commas.")
     _registered[name] = ListedIndex(name, resolve, keeper or Keeper())
+
+
+def register_metadata_index(
+    partition: str, resolve: Callable[[TableState], KeyRecords], *, keeper: Keeper
+) -> None:
+    """Make an index known that lives in a partition of the metadata table."""
+    _in_metadata[partition] = ListedIndex(partition, resolve, keeper)
+
+
+def resolve_listed(state: TableState) -> tuple[KeyRecords, ...]:
+    """Return what is recorded of keys by the indexes that a table lists, as of the table's timeline."""
+    return tuple(one.resolve(state) for one in listed_indexes(state.properties))
 
 
 def listed_indexes(properties: TableProperties) -> tuple[ListedIndex, ...]:
@@ -88,4 +133,6 @@ def listed_indexes(properties: TableProperties) -> tuple[ListedIndex, ...]:
             supported=f"changing tables that list {', '.join(_registered) or 'none'}",
             remedy="The index would not learn of the change. Register it as whoever listed it did.",
         )
-    return tuple(_registered[word] for word in words if word)
+    listed = () if properties.engine in RECORD_LEVEL else properties.metadata_partitions
+    in_metadata = (_in_metadata[name] for name in sorted(listed) if name in _in_metadata)
+    return (*(_registered[word] for word in words if word), *in_metadata)

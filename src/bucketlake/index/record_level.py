@@ -10,6 +10,7 @@ commit tells the metadata table of these files, so that they count when it does.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -21,12 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.config import RECORD_LEVEL, IndexType, TableProperties
-from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError, shown
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    CorruptTableError,
+    KeyElsewhereError,
+    UnsupportedError,
+    shown,
+)
 from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing_arrow import shards_of
 from bucketlake.index.index import Index, NoIndex, Pieces, Place
 from bucketlake.index.keeper import Keeper, Upkeep
-from bucketlake.index.listed import ENTRIES, EntryFile
+from bucketlake.index.listed import ENTRIES, EntryFile, register_metadata_index
 from bucketlake.index.recorded import NewKeys, RecordedIndex
 from bucketlake.index.room import fill_groups
 from bucketlake.layout import FileGroupId, FileSlice
@@ -35,18 +43,22 @@ from bucketlake.layout.names import (
     LogFileName,
     parse_index_base_file_name,
     parse_log_file_name,
+    path_in_partition,
     render_log_file_name,
     split_path,
 )
 from bucketlake.metadata.index_definitions import is_record_index_partitioned
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
 from bucketlake.metadata.record_index import Location, Locations
+from bucketlake.metadata.record_reads import fault_of
 from bucketlake.metadata.record_shard import (
     ShardEntries,
     encode_entry_log,
+    last_said,
     logged_keys,
     look_up_shard,
     read_shard,
+    shard_size,
 )
 from bucketlake.metadata.record_shards import (
     SHARDS_MAX,
@@ -57,7 +69,7 @@ from bucketlake.metadata.record_shards import (
 )
 from bucketlake.metadata.step import Step
 from bucketlake.state import TableState
-from bucketlake.storage import FileStat, Store
+from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import Action, Timeline, instant_ms
 
 SHARDS_KEY = "bucketlake.record.index.shards"
@@ -68,6 +80,14 @@ SHARDS_DEFAULT = 4
 KEY_BYTES_MAX = (1 << 15) - 1
 """Hudi keeps the length of a key in 16 bits."""
 
+SHARDS_COUNTED_MAX = 64
+"""Of an index with more shards nobody counts entries to describe it: each is a file to be opened."""
+
+_log = logging.getLogger("bucketlake.index")
+_VERSION_MIN = 8
+"""The table version since which every log of the metadata table is of one commit, and named after it."""
+_UNREADABLE = (CommitConflictError, CorruptTableError, UnsupportedError, FileNotFoundError)
+"""What may become of an index that is damaged, or that others change while it is looked at."""
 _ALL_HASHES = 1 << 40
 _NEW = 1 << 31
 _NO_SHARD_LIMIT = 1 << 12
@@ -153,6 +173,28 @@ def stored_record_index(properties: TableProperties) -> RecordIndex:
     )
 
 
+def check_keys(record_keys: Any) -> None:
+    """Raise `ConfigError` for keys that no record-level index can have."""
+    lengths = pc.binary_length(record_keys)
+    longest = pc.max(lengths).as_py() or 0
+    if longest > KEY_BYTES_MAX:
+        key = record_keys[pc.index(lengths, longest).as_py()].as_py()
+        raise ConfigError(
+            f"the key {key[:40]!r}… has {longest:,} bytes, and a record-level index holds keys of at most "
+            f"{KEY_BYTES_MAX:,}. Shorten it, or choose buckets."
+        )
+    high = pc.match_substring_regex(record_keys, "[\U0000e000-\U0000ffff]")
+    if pc.any(high, min_count=0).as_py():
+        beyond = pc.match_substring_regex(record_keys, "[\U00010000-\U0010ffff]")
+        if pc.any(beyond, min_count=0).as_py():
+            one, other = (record_keys[pc.index(mask, True).as_py()].as_py() for mask in (high, beyond))
+            raise ConfigError(
+                f"the keys {one[:40]!r} and {other[:40]!r} have characters from U+E000 to U+FFFF, and beyond. "
+                f"Hudi sorts these in one order and searches in another, and would not find its own keys in an "
+                f"index of both. Spell the keys without the one or the other, or choose buckets."
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class _Pinned:
     """What there was of an index."""
@@ -227,24 +269,7 @@ class RecordLevelIndex(RecordedIndex):
         return known or (_NEW + zlib.crc32(partition.encode()) % (_NEW - SHARDS_MAX), self.new_shards)
 
     def check_keys(self, record_keys: Any) -> None:
-        lengths = pc.binary_length(record_keys)
-        longest = pc.max(lengths).as_py() or 0
-        if longest > KEY_BYTES_MAX:
-            key = record_keys[pc.index(lengths, longest).as_py()].as_py()
-            raise ConfigError(
-                f"the key {key[:40]!r}… has {longest:,} bytes, and a record-level index holds keys of at most "
-                f"{KEY_BYTES_MAX:,}. Shorten it, or choose buckets."
-            )
-        high = pc.match_substring_regex(record_keys, "[\U0000e000-\U0000ffff]")
-        if pc.any(high, min_count=0).as_py():
-            beyond = pc.match_substring_regex(record_keys, "[\U00010000-\U0010ffff]")
-            if pc.any(beyond, min_count=0).as_py():
-                one, other = (record_keys[pc.index(mask, True).as_py()].as_py() for mask in (high, beyond))
-                raise ConfigError(
-                    f"the keys {one[:40]!r} and {other[:40]!r} have characters from U+E000 to U+FFFF, and beyond. "
-                    f"Hudi sorts these in one order and searches in another, and would not find its own keys in an "
-                    f"index of both. Spell the keys without the one or the other, or choose buckets."
-                )
+        check_keys(record_keys)
 
     def look_up(self, shard: int, partitions: Any, record_keys: Any) -> tuple[Any, Any]:  # noqa: ARG002 # the shard tells
         if shard >= len(self._pinned.shards):
@@ -253,34 +278,65 @@ class RecordLevelIndex(RecordedIndex):
         found = look_up_shard(self.store, self._pinned.shards[shard].slice, _flat(record_keys))
         return _columns(found)
 
-    def where(self, record_keys: Any, partitions: Collection[str] | None = None) -> frozenset[FileGroupId]:
-        """Name the file groups in which the index has these keys, whatever else is there of them.
+    def where(
+        self, record_keys: Any, partitions: Collection[str] | None = None
+    ) -> frozenset[FileGroupId] | None:
+        """Name the file groups in which the index has these keys; None if a reader cannot rely on it.
 
-        `partitions` are those in which a caller looks; None: all.
+        It is never an error: whoever reads can do without.
         """
-        keys = _flat(record_keys)
-        found: set[FileGroupId] = set()
-        if self.is_global:
-            asked: Iterable[tuple[str | None, Any]] = [(None, keys)]
-        else:
-            names = self._pinned.by_partition if partitions is None else partitions
-            asked = [(name, keys) for name in names if name in self._pinned.by_partition]
-        for partition, wanted in asked:
-            start, count = self._pinned.by_partition.get(partition, (0, 0))
-            if not count:
-                continue
-            numbers = shards_of(wanted, count)
+        try:
+            return None if self.fault is not None else self._where(_flat(record_keys), partitions)
+        except _UNREADABLE as error:
+            _log.warning("read without the %s of %s: %s", self, self.store.uri, error)
+            return None
+
+    def _where(self, keys: Any, partitions: Collection[str] | None) -> frozenset[FileGroupId] | None:
+        by_partition = self._pinned.by_partition
+        names: Iterable[str | None] = [None] if self.is_global else by_partition
+        if not self.is_global and partitions is not None:
+            if not by_partition.keys() >= set(partitions):
+                return None  # of what is there the index says nothing
+            names = partitions
+        asked: list[tuple[RecordShard, Any]] = []
+        for name in names:
+            start, count = by_partition[name]
+            numbers = shards_of(keys, count)
             for number in np.unique(numbers).tolist():
-                mine = wanted.filter(pa.array(numbers == number))
-                locations = look_up_shard(self.store, self._pinned.shards[start + number].slice, mine)
-                codes = np.unique(locations.codes[locations.codes >= 0]).tolist()
-                found.update((locations.distinct[c].partition, locations.distinct[c].file_id) for c in codes)
-        return frozenset(found)
+                mine = keys if count == 1 else keys.filter(pa.array(numbers == number))
+                asked.append((self._pinned.shards[start + number], mine))
+        found = in_parallel(lambda one: look_up_shard(self.store, one[0].slice, one[1]), asked, self.store)
+        return frozenset((place.partition, place.file_id) for part in found for place in part.distinct)
+
+    @property
+    def shard_counts(self) -> Mapping[str | None, int]:
+        """How many shards each partition has; None is all the table."""
+        return {partition: count for partition, (_, count) in self._pinned.by_partition.items()}
+
+    @property
+    def fault(self) -> str | None:
+        """Say why a reader cannot rely on it, None if he can."""
+        if self.properties.table_version < _VERSION_MIN:
+            return f"table version {self.properties.table_version} keeps it in another way"
+        if RECORD_INDEX not in self.properties.metadata_partitions:
+            return f"the metadata table does not list {RECORD_INDEX}"
+        pinned = self._pinned
+        if self.is_global and not pinned.shards:
+            return "it has no shards"
+        return fault_of(self.store, self.properties, self.timeline, pinned.step, pinned.shards)
+
+    @property
+    def shards_there(self) -> int:
+        return len(self._pinned.shards)
+
+    @property
+    def is_kept(self) -> bool:
+        return RECORD_INDEX in self.properties.metadata_partitions and self._pinned.step.is_kept
 
     @property
     def is_in_step(self) -> bool:
         """Whether it can be relied on by who reads."""
-        return RECORD_INDEX in self.properties.metadata_partitions and self._pinned.step.is_kept
+        return self.fault is None
 
     def entries(self, shard: int) -> pa.Table:
         if shard >= len(self._pinned.shards):
@@ -298,6 +354,31 @@ class RecordLevelIndex(RecordedIndex):
         row_bytes: int,
     ) -> Sequence[str]:
         return fill_groups(new, groups, instant=instant, row_bytes=row_bytes)
+
+    @property
+    def _is_listed(self) -> bool:
+        """Whether it stands beside another index, which says where rows go."""
+        return self.properties.engine not in RECORD_LEVEL
+
+    def check_entries(self, shard: int, entries: pa.Table) -> None:
+        """Refuse a key that would be in two partitions, where something else places rows: it has one place for it."""
+        if not (self._is_listed and self.is_global):
+            return
+        keys, paths = _flat(entries["key"]), _flat(entries["partition"])
+        came = pc.is_valid(_flat(entries["file_id"]))
+        where, _ = self.look_up(shard, paths, keys)
+        gone = pc.binary_join_element_wise(paths, keys, "\0").filter(pc.invert(came))
+        leaves = pc.is_in(pc.binary_join_element_wise(where, keys, "\0"), value_set=gone)
+        stays = pc.and_(pc.fill_null(pc.not_equal(where, paths), False), pc.invert(leaves))
+        at = pc.index(stays, True).as_py()
+        if at >= 0:
+            raise _elsewhere(keys[at].as_py(), paths[at].as_py(), where[at].as_py(), self.store.uri)
+        arrived = pa.table({"key": keys, "partition": paths}).filter(came)
+        counted = arrived.group_by("key").aggregate([("partition", "min"), ("partition", "max")])
+        at = pc.index(pc.not_equal(counted["partition_min"], counted["partition_max"]), True).as_py()
+        if at >= 0:
+            here, there = (counted[f"partition_{end}"][at].as_py() for end in ("min", "max"))
+            raise _elsewhere(counted["key"][at].as_py(), here, there, self.store.uri)
 
     def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> Mapping[str, EntryFile]:
         """Two partitions that are new may share the number of a shard, and no file."""
@@ -352,8 +433,8 @@ class RecordLevelIndex(RecordedIndex):
         others = [
             i.requested for i in timeline.writes if i.requested not in self.seen and i.requested != instant
         ]
-        if not others:
-            return None
+        if not others or (self._is_listed and not self.is_global):
+            return None  # where something else places rows, one key of a partition has one place
         ours: dict[str, FileStat] = {}
         theirs: dict[str, list[tuple[str, FileStat]]] = {}
         bases = [""]
@@ -392,23 +473,51 @@ class RecordLevelIndex(RecordedIndex):
         return None
 
     def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
-        keys, where = pa.array([record_key]), pa.array([partition], pa.string())
+        try:
+            return self._explained(partition, record_key)
+        except _UNREADABLE as error:
+            return Place(more={"not relied on": str(error)})
+
+    def _explained(self, partition: str, record_key: str) -> Place:
+        fault = self.fault
+        doubt = {} if fault is None else {"not relied on": fault}
+        if not self._pinned.shards:
+            return Place(more=doubt)
+        keys, where = pa.array([record_key], pa.string()), pa.array([partition], pa.string())
         shards, numbers = self._places(where, keys)
-        shard = int(shards[0])
-        if shard >= len(self._pinned.shards):
-            return Place(more={"shard": f"none: no key of the partition {partition!r} is recorded"})
-        at = self._pinned.shards[shard]
-        found, ids = self.look_up(shard, where, keys)
-        entry = "none" if ids[0].as_py() is None else f"{found[0].as_py()}/{ids[0].as_py()}".lstrip("/")
-        count = self._pinned.by_partition[at.partition][1]
-        files = [file.path for file in (at.slice.base, *at.slice.logs) if file is not None]
+        if int(shards[0]) >= len(self._pinned.shards):
+            nothing = f"none: no key of the partition {partition!r} is recorded"
+            return Place(more={"shard": nothing, **doubt}, groups=None if doubt else frozenset())
+        shard = self._pinned.shards[int(shards[0])]
+        file, found = last_said(self.store, shard.slice, record_key)
+        group = None if found is None else (found.partition, found.file_id)
+        count = self._pinned.by_partition[shard.partition][1]
+        said = "none, it is gone" if found is None and file is not None else "none"
         return Place(
             more={
-                "shard": f"{int(numbers[0])} of {count} ({at.file_id})",
-                "entry": entry,
-                "index files": ", ".join(split_path(path)[1] for path in files) or "none",
-            }
+                "shard": f"{int(numbers[0])} of {count} ({shard.file_id})",
+                "entry": said if found is None else path_in_partition(found.partition, found.file_id),
+                "index file": "none" if file is None else split_path(file.path)[1],
+                **doubt,
+            },
+            groups=None if doubt else frozenset(() if group is None else [group]),
         )
+
+    def described(self) -> str:
+        """Say how many shards and entries there are, and whether they can be relied on."""
+        try:
+            fault = self.fault
+            shards = self._pinned.shards if RECORD_INDEX in self.properties.metadata_partitions else ()
+            sizes = [shard_size(self.store, one.slice) for one in shards[:SHARDS_COUNTED_MAX]]
+        except _UNREADABLE as error:
+            return f"{self}; not relied on: {error}"
+        words = [f"{len(shards):,} shard{'' if len(shards) == 1 else 's'}"]
+        if sizes and len(sizes) == len(shards):
+            bases, logged = [size.entries for size in sizes], sum(size.logged for size in sizes)
+            spread = "" if min(bases) == max(bases) else f" ({min(bases):,} to {max(bases):,} in a shard)"
+            words.append(f"{sum(bases):,} entries in base files{spread}")
+            words.append(f"{logged:,} in logs over them")
+        return f"{self}: {', '.join(words)}; {'in step' if fault is None else f'not relied on: {fault}'}"
 
 
 def resolve_record_index(state: TableState, as_of: str | None = None) -> Index:
@@ -456,6 +565,22 @@ def check_listed(state: TableState) -> None:
         )
 
 
+def _resolve_listed(state: TableState) -> RecordLevelIndex:
+    found = resolve_record_index(state)
+    assert isinstance(found, RecordLevelIndex)
+    return found
+
+
+def _elsewhere(key: str, partition: str, other: str, uri: str) -> KeyElsewhereError:
+    return KeyElsewhereError(
+        f"the key {key!r} is in the partition {other!r} and in {partition!r}, and {uri} lists {RECORD_INDEX} of the "
+        f"whole table, which has one place for every key: Hudi would miss the other. Nothing was written. Delete the "
+        f"key from one of them first, or in the same write; or let writes delist an index that they cannot keep: "
+        f"`bucketlake alter {uri} --on-unmaintained delist`; or make the index anew, as one for each partition, which "
+        f"has a key once in each."
+    )
+
+
 class RecordLevelKeeper(Keeper):
     """Entries go with their instant: the files that have them are named after it."""
 
@@ -467,6 +592,9 @@ class RecordLevelKeeper(Keeper):
         return Upkeep(
             deletes=tuple(path for path, log in names if log is not None and log.instant == instant)
         )
+
+
+register_metadata_index(RECORD_INDEX, _resolve_listed, keeper=RecordLevelKeeper())
 
 
 def _by_partition(shards: Sequence[RecordShard], *, is_global: bool) -> dict[str | None, tuple[int, int]]:

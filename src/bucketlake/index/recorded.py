@@ -59,6 +59,16 @@ class RecordedIndex(Index, KeyRecords, Protocol):
         """Whether a row whose partition has changed is written into the one that it was in."""
         return False
 
+    @property
+    def shards_there(self) -> int:
+        """How many shards have entries, those with the lowest numbers; others may come."""
+        return self.shards
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is told of every write."""
+        return True
+
     def check_keys(self, record_keys: Any) -> None:  # for those who cannot have all
         """Raise `ConfigError` for keys that it cannot have."""
 
@@ -72,15 +82,6 @@ class RecordedIndex(Index, KeyRecords, Protocol):
         `partitions` are those in which a caller looks; None: all.
         """
         return None
-
-    def files_of_new_shards(
-        self,
-        written: Collection[str],  # noqa: ARG002 # for those who have some
-        *,
-        instant: str,  # noqa: ARG002
-    ) -> Mapping[str, bytes]:
-        """Return what else must be there when these files, of `instant`, count."""
-        return {}
 
     def assign(
         self,

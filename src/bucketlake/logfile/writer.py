@@ -51,6 +51,7 @@ def encode_log_file(
     records: pa.Table | None,
     deletes: Deletes | None,
     block_format: LogFormat,
+    gone: Deletes | None = None,
     extra: Mapping[str, str] | None = None,
     block_bytes: int = BLOCK_BYTES,
     has_statistics: bool = False,
@@ -59,7 +60,8 @@ def encode_log_file(
 
     `records` has the columns of `avro_schema`, meta columns first, in its order and types. `extra` goes into
     the footer of every Parquet block, and so does the range of each column, if it `has_statistics`. All rows of a
-    block are merged, so no reader would skip any; but who describes the file need not read them.
+    block are merged, so no reader would skip any; but who describes the file need not read them. `gone` are more
+    deletes, in a block of their own: with ordering values beside those that have none, Hudi could not read the block.
     """
     header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: avro_schema}
     blocks = []
@@ -70,8 +72,9 @@ def encode_log_file(
                 blocks.append(encode_block(BlockType.PARQUET_DATA, header, image))
             else:
                 blocks.append(encode_block(BlockType.AVRO_DATA, header, encode_records(piece, avro_schema)))
-    if deletes is not None and len(deletes.keys):
-        blocks.append(encode_block(BlockType.DELETE, header, encode_deletes(deletes)))
+    for some in (deletes, gone):
+        if some is not None and len(some.keys):
+            blocks.append(encode_block(BlockType.DELETE, header, encode_deletes(some)))
     assert blocks, "a log file that says nothing"
     return b"".join(blocks)
 

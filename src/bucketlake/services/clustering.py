@@ -4,8 +4,9 @@
     schedule_clustering    T.clustering.requested: names the slices, and the columns to sort by
     run_clustering         T.clustering.inflight; new file groups; T_C.replacecommit, which hides the old ones
 
-A bucket keeps its one file group: the new one takes the place of the old, under a new id of the same prefix. What
-happens to rows is in `regroup`; who moves keys between buckets has only to say so there.
+A bucket keeps its one file group: the new one takes the place of the old, under a new id of the same prefix. Where an
+index records where keys live, small file groups of a partition are joined, and every key is recorded anew
+(`moved_keys`). What happens to rows is in `regroup`; who moves keys between buckets has only to say so there.
 
 Writers go on meanwhile, and come first. Under the lock, before it completes, a clustering looks whether the slices
 that it was planned with are still what a reader sees. If somebody has written to one of them, it gives way: nothing of
@@ -43,20 +44,23 @@ from bucketlake.errors import (
     InstantError,
     UnsupportedError,
 )
-from bucketlake.index import PlacedIndex
 from bucketlake.index.fingerprint import writing_index
+from bucketlake.index.room import GROUP_BYTES
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import path_in_partition, split_path
 from bucketlake.merge import MergeRules
 from bucketlake.schema import META_COLUMNS, arrow_to_avro, with_meta_columns
-from bucketlake.services.compaction import metrics_of, schema_text
+from bucketlake.services.compaction import metrics_of_all, schema_text
 from bucketlake.services.due import Due
 from bucketlake.services.held import Held, load_held
+from bucketlake.services.moved_keys import check_recorded, record_moved, refuse_other_indexes
 from bucketlake.services.regroup import (
     SORTED_KEY,
+    Regroup,
     Regrouped,
     RegroupTask,
     base_path,
+    join_groups,
     keep_buckets,
     log_paths,
     named,
@@ -84,7 +88,7 @@ from bucketlake.timeline import (
     write_inflight,
 )
 from bucketlake.write.report import PROOF_KEY
-from bucketlake.write.state import is_non_blocking
+from bucketlake.write.state import is_non_blocking, told_of_keys
 
 FilesByPartition = Mapping[str, tuple[DataFile, ...]]
 
@@ -258,22 +262,34 @@ def schedule_clustering(store: Store, plan: Clustering, *, clock: Clock | None =
         check_sort_columns(table_schema(state), plan.by)
         fresh = plan_clustering(state, files_of(state, partitions), load_held(state), by=plan.by, now="")
         slices = [part for part in fresh.slices if (part.partition, part.file_id) in plan.groups]
-        return encode_clustering_plan(_requested(slices, plan), root=store.uri) if slices else None
+        groups = _joined(slices) if writing_index(state).recorded is not None else [[s] for s in slices]
+        return encode_clustering_plan(_requested(groups, plan), root=store.uri) if slices else None
 
     return schedule(store, action=Action.CLUSTERING, say=say, clock=clock)
 
 
-def _requested(slices: Iterable[FileSlice], plan: Clustering) -> RequestedReplace:
+def _joined(slices: Iterable[FileSlice]) -> list[list[FileSlice]]:
+    """Bring small file groups of a partition together, up to the size that one should have."""
+    found: list[list[FileSlice]] = []
+    open_groups: dict[str, tuple[list[FileSlice], int]] = {}
+    for part in slices:
+        group, size = open_groups.get(part.partition, ([], GROUP_BYTES))
+        if size + part.size_bytes > GROUP_BYTES:
+            group, size = [], 0
+            found.append(group)
+        group.append(part)
+        open_groups[part.partition] = group, size + part.size_bytes
+    return found
+
+
+def _requested(groups: Iterable[Sequence[FileSlice]], plan: Clustering) -> RequestedReplace:
     return RequestedReplace(
         operation=_CLUSTER,
         strategy=SORT_STRATEGY,
         parameters={_SORT_COLUMNS: ",".join(plan.by), _ROW_GROUP_BYTES: str(plan.row_group_bytes)},
         groups=tuple(
-            ClusteringGroup(
-                slices=(named(part),),
-                metrics=metrics_of(part),
-            )
-            for part in slices
+            ClusteringGroup(slices=tuple(map(named, slices)), metrics=metrics_of_all(slices))
+            for slices in groups
         ),
     )
 
@@ -327,10 +343,15 @@ def run_clustering(
                 write_inflight(store, state.properties, instant=instant, action=Action.CLUSTERING)
             delete_strangers(state, instant, {path for task in work for path in task.paths})
             metadata = clustering_metadata(plan, tasks(regroup, work), schema)
+            told = told_of_keys(state, writing_index(state))
+            metadata = record_moved(store, told, metadata, instant=instant, tasks=tasks)
             written = [stat.path for stat in metadata.write_stats]
 
             def say() -> Said:
-                _refuse_late(load_state(store), pending, plan, schema, written)
+                now = load_state(store)
+                _refuse_late(now, pending, plan, schema, written)
+                refuse_other_indexes(state.properties, now.properties, f"the clustering of {instant}")
+                check_recorded(store, metadata)
                 return Said(encode_commit_metadata(metadata, action=Action.CLUSTERING))
 
             completed = service.complete(say, clock=clock)
@@ -425,7 +446,7 @@ def _checked_state(store: Store) -> TableState:
 def _check(state: TableState) -> None:
     """Refuse a table that cannot be clustered."""
     check_writable(state)
-    index, store = _placed(state), state.store
+    index, store = writing_index(state), state.store
     if index.resizable is not None:
         raise ConfigError(
             f"{store.uri} has {index}: the ids of its file groups are those of the ring, and a clustering that only "
@@ -436,16 +457,6 @@ def _check(state: TableState) -> None:
             f"{store.uri} is non-blocking: the ids of its file groups are fixed, and a clustering gives them new ones. "
             f"Compact it instead."
         )
-
-
-def _placed(state: TableState) -> PlacedIndex:
-    index = writing_index(state)
-    if index.placed is None:
-        raise ConfigError(
-            f"{state.store.uri} has {index}, which records where keys live: a clustering would have to record every "
-            f"key again, and cannot yet. Compact it instead."
-        )
-    return index.placed
 
 
 def pending_clustering(state: TableState, instant: str) -> Instant | None:
@@ -510,7 +521,10 @@ def _change(state: TableState, plan: RequestedReplace, written: Iterable[str]) -
         planned = {path for path in (base_path(part), *log_paths(part)) if path is not None}
         if seen.get((part.partition, part.file_id)) != planned:
             return f"file group {path_in_partition(part.partition, part.file_id)} was written to"
-    gone = sorted(set(written) - {file.path for files in listed.values() for file in files})
+    paths = set(written)
+    # A metadata table does not tell of what is not committed yet.
+    there = list_files(state.store, sorted({split_path(path)[0] for path in paths}))
+    gone = sorted(paths - {file.path for files in there.values() for file in files})
     return f"{gone[0]} was deleted" if gone else None
 
 
@@ -555,8 +569,15 @@ def _work(state: TableState, pending: Instant, plan: RequestedReplace) -> list[R
             ),
             whole=whole.intersection(path for part in work.slices for path in log_paths(part)),
         )
-        for work in keep_buckets(slices, _placed(state))
+        for work in _regroups(state, pending, plan)
     ]
+
+
+def _regroups(state: TableState, pending: Instant, plan: RequestedReplace) -> tuple[Regroup, ...]:
+    placed = writing_index(state).placed
+    if placed is None:
+        return join_groups(plan.groups, instant=pending.requested)
+    return keep_buckets((part for group in plan.groups for part in group.slices), placed)
 
 
 def _row_group_bytes(plan: RequestedReplace) -> int:

@@ -42,6 +42,8 @@ from bucketlake.errors import (
     ProofError,
     UnsupportedError,
 )
+from bucketlake.index.keeper import carry_out
+from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
 from bucketlake.layout.names import (
     WRITE_TOKEN,
@@ -54,8 +56,11 @@ from bucketlake.layout.names import (
 )
 from bucketlake.logfile import LogDeletes, LogRecords, read_log_files
 from bucketlake.merge import MergeRules, SliceMerge, fold_logs
+from bucketlake.metadata.change import index_files_of
 from bucketlake.schema import arrow_to_avro, named_in, with_meta_columns
 from bucketlake.services.held import Held, load_held
+from bucketlake.services.index_proof import heal, look_for_missing, recorded_indexes
+from bucketlake.services.moved_keys import with_index_files
 from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import (
     TableState,
@@ -231,12 +236,15 @@ class Compacted:
     rows: int
     """In the new base files."""
     size_bytes: int
+    healed: int = 0
+    """Keys that an index of the table lacked, and has now."""
 
     def __str__(self) -> str:
+        healed = f"\n  {self.healed:,} keys that the index lacked were recorded" if self.healed else ""
         return (
             f"compaction {self.instant}, completed {self.completed}\n"
             f"  {self.file_groups:,} file groups, {self.log_files:,} logs merged, {self.rows:,} rows in "
-            f"{self.size_bytes:,} bytes"
+            f"{self.size_bytes:,} bytes{healed}"
         )
 
 
@@ -260,6 +268,7 @@ def run_compaction(
             write_inflight(store, state.properties, instant=instant, action=Action.COMPACTION)
         _delete_strangers(state, instant, {task.path for task in work})
         written = tasks(compact_slice, work)
+        missing = look_for_missing(store, recorded_indexes(state), [one.stat for one in written], tasks)
 
         said: CommitMetadata | None = None
 
@@ -267,13 +276,25 @@ def run_compaction(
             nonlocal said
             _check_files(store, instant, written)
             # The newest commit says what the table's columns are, and a writer may have added one since we began.
-            said = _metadata(load_state(store), written)
+            now = load_state(store)
+            if pending.state is not State.REQUESTED:
+                _forget_entries(now, instant)
+            said = _metadata(now, written)
+            if missing:
+                said = with_index_files(said, heal(now, missing, instant=instant))
             return Said(encode_commit_metadata(said, action=Action.COMPACTION))
 
         completed = service.complete(say, clock=clock)
     if said is None:
         return _compacted_before(load_state(store), instant)  # by somebody who took us for dead
     return _report(instant, completed, said)
+
+
+def _forget_entries(state: TableState, instant: str) -> None:
+    """Take away what an earlier run has recorded of keys: it may be out of date."""
+    for keeper in keepers_of(state.properties):
+        upkeep = keeper.after_taking_back(state.store, instant=instant, action=Action.COMPACTION)
+        carry_out(state.store, upkeep)
 
 
 def _check_files(store: Store, instant: str, written: Iterable[SliceCompacted]) -> None:
@@ -609,6 +630,7 @@ def _report(instant: str, completed: str, metadata: CommitMetadata) -> Compacted
         log_files=sum(stat.compacted_log_files for stat in stats),
         rows=sum(stat.written for stat in stats),
         size_bytes=sum(stat.size_bytes for stat in stats),
+        healed=sum(file.came for file in index_files_of(metadata)),
     )
 
 
@@ -621,6 +643,15 @@ def _operation(part: FileSlice) -> CompactionOperation:
         log_files=tuple(split_path(log.path)[1] for log in part.log_files),
         metrics=metrics_of(part),
     )
+
+
+def metrics_of_all(slices: Iterable[FileSlice]) -> dict[str, float]:
+    """The same, of several together."""
+    found: dict[str, float] = {}
+    for part in slices:
+        for name, value in metrics_of(part).items():
+            found[name] = found.get(name, 0.0) + value
+    return found
 
 
 def metrics_of(part: FileSlice) -> dict[str, float]:

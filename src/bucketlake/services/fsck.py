@@ -35,6 +35,7 @@ from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
 from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.index import Index, NoIndex, RecordedIndex, resolve_index
 from bucketlake.index.fingerprint import is_adopted, writing_index
+from bucketlake.index.listed import resolve_listed
 from bucketlake.index.recorded_counts import load_counts
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
@@ -193,6 +194,7 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
     findings += _check_properties(state)
     index, wrong = _index_of(state)
     findings += wrong
+    asked = _recorded_indexes(state, index)
     groups: list[GroupCheck] = []
     done: list[GroupFound] = []
     try:
@@ -200,7 +202,7 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
         findings += _check_groups(seen, index)
         findings += _check_recorded(state, index)
         findings += _check_metadata(state)
-        groups = _group_checks(seen, index)
+        groups = _group_checks(seen, index, asked)
     except Exception as error:
         findings.append(_unreadable("", error))
     # In a few batches, so that progress can be told between them.
@@ -212,7 +214,8 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
     findings += [finding for group in done for finding in group.findings]
     findings += _check_commits(seen, done)
     findings += _check_across_groups(done)
-    findings += _check_entries(index, done, tasks)
+    for recorded in asked:
+        findings += _check_entries(recorded, done, tasks)
     return Report(
         findings=tuple(sorted(set(findings))),
         rows=sum(group.rows for group in done),
@@ -476,6 +479,13 @@ def _bytes(size: int | None) -> str:
     return "nothing" if size is None else f"{size:,} bytes"
 
 
+def _recorded_indexes(state: TableState, index: Index) -> tuple[RecordedIndex, ...]:
+    """Return what says where keys live, and can be held against the rows: the index, and those beside it."""
+    own = index.recorded
+    listed = [found for records in resolve_listed(state) if (found := records.recorded) is not None]
+    return tuple(listed) if own is None else (own, *(one for one in listed if type(one) is not type(own)))
+
+
 def _check_groups(seen: _Seen, index: Index) -> list[Finding]:
     found: list[Finding] = []
     if not index.is_known:
@@ -539,6 +549,8 @@ class GroupCheck:
 
     context: ReadContext
     index: Index
+    recorded: tuple[RecordedIndex, ...]
+    """What says where keys live, the index among it."""
     partition: str
     file_id: str
     slice: FileSlice | None
@@ -565,7 +577,7 @@ class GroupFound:
     """Of the live keys, where no bucket tells that another group cannot have them; None if they cannot be read."""
 
 
-def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
+def _group_checks(seen: _Seen, index: Index, recorded: tuple[RecordedIndex, ...]) -> list[GroupCheck]:
     state = seen.state
     generator = KeyGenerator.from_properties(state.properties)
     names = [*generator.record_key_fields, *(column.name for column in generator.partition_fields)]
@@ -602,6 +614,7 @@ def _group_checks(seen: _Seen, index: Index) -> list[GroupCheck]:
         GroupCheck(
             context=context,
             index=index,
+            recorded=recorded,
             partition=partition,
             file_id=file_id,
             slice=visible.get((partition, file_id)),
@@ -626,7 +639,7 @@ def check_group(check: GroupCheck) -> GroupFound:
         if file.is_ours and counted is not None:
             sums.append((file.instant, counted.rows, counted.key_hash_sum))
     keys: pa.ChunkedArray = pa.chunked_array([], pa.string())
-    wants_hashes = check.index.recorded is not None or not check.index.is_known
+    wants_hashes = bool(check.recorded) or not check.index.is_known
     hashes = key_hashes(keys) if wants_hashes and check.slice is None else None
     if check.slice is not None:
         try:
@@ -655,9 +668,11 @@ def _check_rows(check: GroupCheck, rows: pa.Table) -> list[Finding]:
     if len(twice):
         text = f"{len(twice):,} keys, such as {twice[0].as_py()!r}"
         found.append(Finding(Kind.DUPLICATE_KEY, place, text))
-    stray = check.index.stray(check.partition, check.file_id, keys.combine_chunks())
-    if stray is not None:
-        found.append(Finding(Kind.MISPLACED_KEY, place, f"{stray!r}, by {check.index}"))
+    own = check.index.recorded
+    for index in (check.index, *(one for one in check.recorded if one is not own)):
+        stray = index.stray(check.partition, check.file_id, keys.combine_chunks())
+        if stray is not None:
+            found.append(Finding(Kind.MISPLACED_KEY, place, f"{stray!r}, by {index}"))
     elsewhere = pc.index(pc.equal(rows.column(PARTITION_PATH_COLUMN), check.partition), False).as_py()
     if elsewhere >= 0:
         said = rows.column(PARTITION_PATH_COLUMN)[elsewhere].as_py()
@@ -824,16 +839,13 @@ def list_shard(check: ShardCheck) -> ShardFound:
     return ShardFound(tuple(places), numbers.to_numpy().astype(np.int64), key_hashes(entries["key"]))
 
 
-def _check_entries(index: Index, done: Sequence[GroupFound], tasks: Tasks) -> list[Finding]:
-    """Look for keys that the index has and no file group. That it has those of the rows, each group has checked."""
-    recorded = index.recorded
-    if recorded is None:
-        return []
+def _check_entries(recorded: RecordedIndex, done: Sequence[GroupFound], tasks: Tasks) -> list[Finding]:
+    """Look for keys that an index has and no file group. That it has those of the rows, each group has checked."""
     live = {(group.partition, group.file_id): group.hashes for group in done}
     nothing = np.empty(0, np.uint64)
     stale: dict[FileGroupId, list[str]] = {}
     try:
-        shards = tasks(list_shard, [ShardCheck(recorded, shard) for shard in range(recorded.shards)])
+        shards = tasks(list_shard, [ShardCheck(recorded, shard) for shard in range(recorded.shards_there)])
         for shard, found in enumerate(shards):
             for number, place in enumerate(found.groups):
                 held = live.get(place, nothing)

@@ -2,6 +2,7 @@
 
     Regroup         which file groups give way, how the ids of those that come begin, and who of them gets a row
     keep_buckets    the one that moves no key: every bucket gets a new file group for its old one
+    join_groups     the one for tables that look keys up: any row may be in any file group of its partition
     regroup         a task: merge, divide, sort, write, prove
 
 Who splits or merges buckets puts a function beside `keep_buckets`; its index is the one that holds after the change.
@@ -18,8 +19,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,10 +43,10 @@ from bucketlake.layout.names import (
 )
 from bucketlake.logfile import read_log_files
 from bucketlake.merge import MergeRules, merge_slice
-from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of, named_in
+from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of, key_hashes, named_in
 from bucketlake.services.compaction import put_base_file
 from bucketlake.storage import Spill, Store
-from bucketlake.timeline import ClusteringSlice, WriteStat
+from bucketlake.timeline import ClusteringGroup, ClusteringSlice, WriteStat
 
 SORTED_KEY = "bucketlake.sorted_by"
 """Where a base file's footer keeps the columns that its rows are sorted by."""
@@ -85,6 +88,38 @@ def keep_buckets(slices: Iterable[ClusteringSlice], index: PlacedIndex) -> tuple
             partition=part.partition, slices=(part,), slots=(slot,), index=index
         )
     return tuple(owners.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere(PlacedIndex):
+    """Spreads keys over some new file groups, evenly: where an index records where they are, any is as good."""
+
+    slots: tuple[str, ...]
+    hash_fields: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "any file group"
+
+    def slot_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
+        return None
+
+    def slot_of(self, partition: str, pieces: Any) -> str | None:  # noqa: ARG002 # the protocol's
+        return None
+
+    def locate(self, partition: str, record_keys: Any) -> Any:  # noqa: ARG002 # the protocol's
+        numbers = (key_hashes(record_keys) % np.uint64(len(self.slots))).astype(np.int32)
+        return pa.DictionaryArray.from_arrays(numbers, pa.array(self.slots, pa.string()))
+
+
+def join_groups(groups: Iterable[ClusteringGroup], *, instant: str) -> tuple[Regroup, ...]:
+    """Give the file groups that a plan names together as many new ones as it says; the same ids every time."""
+    found = []
+    for number, group in enumerate(groups):
+        partition = group.slices[0].partition
+        names = (f"{instant}/{partition}/{number}/{output}" for output in range(max(1, group.outputs)))
+        slots = tuple(f"{zlib.crc32(name.encode()):08x}" for name in names)
+        found.append(Regroup(partition=partition, slices=group.slices, slots=slots, index=Anywhere(slots)))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

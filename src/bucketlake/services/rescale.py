@@ -67,6 +67,7 @@ from bucketlake.index import (
     load_rules,
 )
 from bucketlake.index.fingerprint import writing_index
+from bucketlake.index.listed import resolve_listed
 from bucketlake.index.resolve import COUNT_BEFORE_KEY, simple_count
 from bucketlake.layout import DataFile, FileSlice, slices_of
 from bucketlake.merge import MergeRules
@@ -74,6 +75,7 @@ from bucketlake.schema import arrow_to_avro, with_meta_columns
 from bucketlake.services.catch_up import NOTHING_MOVED, Moved, catch_up, last_round, resumed
 from bucketlake.services.compaction import schema_text
 from bucketlake.services.held import Held, load_held
+from bucketlake.services.moved_keys import record_moved, refuse_later_keys
 from bucketlake.services.regroup import Regroup, RegroupTask, named
 from bucketlake.services.rollback import (
     RollbackOrder,
@@ -600,7 +602,7 @@ class _Run:
                     nonlocal moved
                     current, state = refresh(transaction)
                     moved = last_round(state, self.work, moved, self.tasks)
-                    return say_commit(current, _metadata(moved, state), claims, timeline)
+                    return say_commit(current, self._said(moved, state), claims, timeline)
 
                 completed = complete(transaction, say)
         except BaseException as fault:
@@ -612,6 +614,15 @@ class _Run:
             rows=moved.rows,
             size_bytes=sum(stat.size_bytes for stat in moved.stats),
         )
+
+    def _said(self, moved: Moved, state: TableState) -> CommitMetadata:
+        """Return what it says when it is committed, once the keys are recorded that it moved."""
+        metadata, told = _metadata(moved, state), resolve_listed(state)
+        instant = self.transaction.instant
+        if told:
+            what = f"the rescale of {instant}"
+            refuse_later_keys(state, instant=instant, replaced=metadata.replaced, what=what)
+        return record_moved(state.store, told, metadata, instant=instant, tasks=self.tasks)
 
     def _end(self, fault: BaseException) -> str:
         """Return the completion time if it was decided before the fault; else raise, and leave what can be resumed."""

@@ -54,6 +54,7 @@ from bucketlake.index import (
 )
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.keeper import Change
+from bucketlake.index.listed import resolve_listed
 from bucketlake.index.resizes import families_of, pending_resizes
 from bucketlake.layout import DataFile, FileGroupId, FileSlice, check_files, slices_of
 from bucketlake.layout.names import path_in_partition
@@ -74,8 +75,9 @@ from bucketlake.services.clustering import (
     report_clustering,
     take_back,
 )
-from bucketlake.services.compaction import metrics_of, schema_text
+from bucketlake.services.compaction import metrics_of_all, schema_text
 from bucketlake.services.held import load_held
+from bucketlake.services.moved_keys import record_moved, refuse_later_keys, refuse_other_indexes
 from bucketlake.services.regroup import Regroup, RegroupTask, base_path, log_paths, named
 from bucketlake.services.resize_plan import (
     BucketChange,
@@ -188,7 +190,13 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
                 now = load_state(store)
                 _refuse_late(now, pending, plan, schema)
                 moved = last_round(now, work, moved, tasks)
+                what = f"the resize of {instant}"
+                refuse_other_indexes(state.properties, now.properties, what)
                 metadata = _metadata(plan, moved, schema)
+                told = resolve_listed(now)
+                if told:
+                    refuse_later_keys(now, instant=instant, replaced=metadata.replaced, what=what)
+                metadata = record_moved(store, told, metadata, instant=instant, tasks=tasks)
                 return Said(
                     encode_commit_metadata(metadata, action=Action.CLUSTERING),
                     Change(
@@ -410,14 +418,10 @@ def _group(
     change: BucketChange, slices: Iterable[FileSlice], sequence: int, children: Iterable[Node]
 ) -> ClusteringGroup:
     parts = tuple(slices)
-    metrics: dict[str, float] = {}
-    for part in parts:
-        for name, value in metrics_of(part).items():
-            metrics[name] = metrics.get(name, 0.0) + value
     return ClusteringGroup(
         slices=tuple(map(named, parts)),
         outputs=2 if change.at is not None else 1,
-        metrics=metrics,
+        metrics=metrics_of_all(parts),
         extra={
             RESIZED_PARTITION: change.partition,
             RESIZED_NODES: encode_children(children),

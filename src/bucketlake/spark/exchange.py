@@ -23,7 +23,7 @@ from bucketlake.layout import FileGroupId
 from bucketlake.spark.pieces import SUMS, carried, carry, fetching, leave, received, share_out_pieces, unpack
 from bucketlake.spark.worker import settle_worker
 from bucketlake.storage import Handover
-from bucketlake.write import GROUP_BITS, Cut, KeySum, Last, Stage
+from bucketlake.write import GROUP_BITS, Coded, Cut, KeySum, Last, Stage
 
 SAID = "said STRING"
 _FACTS = ("code", "partition", "file_id", "rows")
@@ -42,6 +42,13 @@ class ByFiles:
 
     def scatter(self, columns: Sequence[str], cut: Cut) -> pa.Table:
         return self._listed(self.packed(columns, cut, self.handover))
+
+    def of(self, coded: Coded) -> pa.Table:
+        (lines,) = carry([coded], self.handover)
+        return pa.Table.from_batches([fetching(self.handover)(lines["place"][0].as_py())])
+
+    def joined(self, one: pa.Table, other: pa.Table) -> pa.Table:
+        return pa.concat_tables([one, other])
 
     def gather(self, pieces: pa.Table, then: Stage, *, tasks: int) -> pa.Table:  # noqa: ARG002 # codes say which
         shares = self._shares(pieces)
@@ -118,6 +125,7 @@ class Shuffled:
 class ByShuffle:
     """Spark carries the pieces. Holds those of a stage as a frame."""
 
+    session: SparkSession
     packed: Packed
     kept: list[DataFrame] = field(default_factory=list)
 
@@ -130,6 +138,13 @@ class ByShuffle:
         observation = Observation()
         pieces = self.packed(columns, cut, None)
         return Shuffled(pieces.observe(observation, *_sums()), observation)
+
+    def of(self, coded: Coded) -> Shuffled:
+        lines = pa.Table.from_batches(carry([coded], None))
+        return Shuffled(self.session.createDataFrame(lines, carried(None)))
+
+    def joined(self, one: Shuffled, other: Shuffled) -> Shuffled:
+        return Shuffled(one.frame.unionByName(other.frame))
 
     def gather(self, pieces: Shuffled, then: Stage, *, tasks: int) -> Shuffled:
         frame = _together(pieces.frame, tasks).mapInArrow(partial(_go_on, then=then), carried(None)).persist()

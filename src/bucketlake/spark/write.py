@@ -77,7 +77,7 @@ class SparkRows(ABC):
         watch = watched(self.session, plan.operation.lower(), show=self._progress)
         with own_errors(), _settings(self.session, self.batch_limits), watch, ExitStack() as stack:
             if handover is None:
-                shuffle = stack.enter_context(closing(ByShuffle(self.packed)))
+                shuffle = stack.enter_context(closing(ByShuffle(self.session, self.packed)))
                 return write_through(shuffle, self.schema.names, plan)
             stack.enter_context(handover.opened())
             return write_through(ByFiles(self.session, self.packed, handover), self.schema.names, plan)

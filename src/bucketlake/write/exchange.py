@@ -18,7 +18,7 @@ that were reported to the driver, and no others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol, TypeVar
@@ -94,6 +94,12 @@ class Exchange(Protocol[Pieces]):
     def scatter(self, columns: Sequence[str], cut: Cut) -> Pieces:
         """Cut the rows into pieces; they are evaluated once, now or when they are first asked for."""
 
+    def of(self, coded: Coded) -> Pieces:
+        """Cut rows of the driver's own into pieces: some at least, and few."""
+
+    def joined(self, one: Pieces, other: Pieces) -> Pieces:
+        """Return the pieces of two stages as those of one."""
+
     def gather(self, pieces: Pieces, then: Stage, *, tasks: int) -> Pieces:
         """Bring the pieces of a code to one task of so many, and return what these make of them."""
 
@@ -126,6 +132,12 @@ class InProcess:
             return []
         return _pieces_of([cut(self._rows.select(list(columns)))])
 
+    def of(self, coded: Coded) -> list[Piece]:
+        return _pieces_of([coded])
+
+    def joined(self, one: list[Piece], other: list[Piece]) -> list[Piece]:
+        return [*one, *other]
+
     def gather(self, pieces: list[Piece], then: Stage, *, tasks: int) -> list[Piece]:  # noqa: ARG002 # there is one
         return _pieces_of(then(iter(_in_order(pieces))))
 
@@ -156,7 +168,7 @@ class InProcess:
         return KeySum(rows, sum(piece.key_hash_sum for piece in pieces) % (1 << 64))
 
 
-def _pieces_of(stages: Iterator[Coded] | list[Coded]) -> list[Piece]:
+def _pieces_of(stages: Iterable[Coded]) -> list[Piece]:
     return [piece for coded in stages for piece in coded.pieces(coded.starts()) if piece.code != PASSED_OVER]
 
 

@@ -26,8 +26,8 @@ class Prepared:
     replaced: Mapping[str, tuple[str, ...]]
     schema: pa.Schema
     """The table's columns once it is committed."""
-    recorded: Sequence[IndexFile] = ()
-    """What was put to say which keys came and went."""
+    recorded: Sequence[IndexFile] | None = None
+    """What was put to say which keys came and went; None if nobody is told."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall time by stage, as it grows."""
 

@@ -19,10 +19,18 @@ from typing import Protocol
 import pyarrow as pa
 
 from bucketlake.commit.markers import marked_files
+from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained, delist_unmaintained
 from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, rebase
-from bucketlake.config import TableProperties, TableType
-from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, ProofError, SchemaError
+from bucketlake.config import TableProperties, TableType, load_properties
+from bucketlake.errors import (
+    CommitConflictError,
+    ConfigError,
+    DamagedFileError,
+    KeyElsewhereError,
+    ProofError,
+    SchemaError,
+)
 from bucketlake.index import Index, IndexValue
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.listed import listed_indexes
@@ -36,6 +44,7 @@ from bucketlake.storage import Store
 from bucketlake.timeline import Action, Instant
 from bucketlake.write.exchange import InProcess, KeySum
 from bucketlake.write.finish import Prepared, finish
+from bucketlake.write.key_changes import record_replaced
 from bucketlake.write.report import CommitSummary, Ran, check_proof
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
@@ -115,6 +124,11 @@ def run_write(
     for left in reversed(range(ATTEMPTS)):
         try:
             return _run_once(rows, store, operation, options, watch)
+        except KeyElsewhereError as fault:
+            if not left or not _may_delist(store):
+                raise
+            _log.warning("%s", fault)
+            delist_unmaintained(store, also=_listed_words(store))
         except CommitConflictError as conflict:
             if not left:
                 raise
@@ -123,18 +137,30 @@ def run_write(
     raise AssertionError("the last attempt returns or raises")
 
 
+def _may_delist(store: Store) -> bool:
+    """Tell whether a write may delist an index that it cannot keep."""
+    return load_properties(store).raw.get(UNMAINTAINED) == OnUnmaintained.DELIST and bool(
+        _listed_words(store)
+    )
+
+
+def _listed_words(store: Store) -> list[str]:
+    properties = load_properties(store)
+    words = {one.word for one in listed_indexes(properties)}
+    return sorted(words.intersection(properties.metadata_partitions))
+
+
 def _run_once(
     rows: Rows, store: Store, operation: Operation, options: WriteOptions, watch: _Stopwatch
 ) -> CommitSummary:
 
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
-        _check_listed(state, operation)
+        _check_listed(state)
         columns_after(rows.schema, state, operation, options)
 
     with watch.stage("begin"):
-        index_of = partial(_index_for, operation, options.index_of)
-        transaction, state = begin(store, operation=operation, index_of=index_of, check=check)
+        transaction, state = begin(store, operation=operation, index_of=options.index_of, check=check)
     with _aborted_on_failure(transaction), Heartbeat(transaction):
         prepared = prepare(rows, transaction, state, options, watch)
         for left in reversed(range(ATTEMPTS)):
@@ -164,8 +190,9 @@ def prepare(
         looked_up = transaction.index.recorded
         moves_keys = looked_up is not None and looked_up.is_global
         (files, unmarked), named = _look(rows, state, transaction.operation, moves_keys=moves_keys)
+        overwritten = _overwritten(rows, state, transaction, files, named)
         with _checked_again(state):
-            plan = _plan(rows, transaction, state, files, options, unmarked)
+            plan = _plan(rows, transaction, state, files, options, unmarked, overwritten or ())
     with watch.stage("write"):
         with _checked_again(state):
             sent, written, recorded = rows.run(plan)
@@ -176,7 +203,9 @@ def prepare(
         transaction=transaction,
         sent=sent,
         written=written,
-        replaced=_replaced(state, files, transaction.operation, written),
+        replaced=_replaced(state, files, transaction.operation, written)
+        if overwritten is None
+        else replaced_by(state, files, overwritten),
         schema=plan.schema,
         recorded=recorded,
         seconds=watch.seconds,
@@ -190,6 +219,7 @@ def _plan(
     files: Mapping[str, tuple[DataFile, ...]],
     options: WriteOptions,
     unmarked: Collection[str] = (),
+    overwritten: Collection[str] = (),
 ) -> WriteState:
     return plan_write(
         state,
@@ -201,6 +231,7 @@ def _plan(
         cores=rows.cores,
         log_format=options.log_format,
         unmarked=unmarked,
+        overwritten=overwritten,
     )
 
 
@@ -251,23 +282,38 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
 
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
-        _check_listed(state, operation)
+        _check_listed(state)
         _check_partitions(partitions, files_of(state, partitions))
 
     with watch.stage("begin"):
-        index_of = partial(_index_for, operation, writing_index)
-        transaction, state = begin(store, operation=operation, index_of=index_of, check=check)
-    with _aborted_on_failure(transaction), Heartbeat(transaction), watch.stage("commit"):
-        return finish(
-            Prepared(
-                transaction=transaction,
-                sent=KeySum(0, 0),
-                written=(),
-                replaced=replaced_by(state, files_of(state, partitions), partitions),
+        transaction, state = begin(store, operation=operation, index_of=writing_index, check=check)
+    with _aborted_on_failure(transaction), Heartbeat(transaction):
+        with watch.stage("write"), _checked_again(state):
+            files = files_of(state, partitions)
+            plan = plan_write(
+                state,
+                transaction.index,
+                files,
+                instant=transaction.instant,
+                operation=operation,
                 schema=table_schema(state),
-                seconds=watch.seconds,
+                cores=1,
+                log_format=LogFormat.PARQUET,
+                overwritten=partitions,
             )
-        )
+            recorded = record_replaced(plan)
+        with watch.stage("commit"):
+            return finish(
+                Prepared(
+                    transaction=transaction,
+                    sent=KeySum(0, 0),
+                    written=(),
+                    replaced=replaced_by(state, files, partitions),
+                    schema=plan.schema,
+                    recorded=recorded,
+                    seconds=watch.seconds,
+                )
+            )
 
 
 def columns_after(
@@ -450,17 +496,6 @@ def _check_places(written: Iterable[GroupWritten], named: Collection[str] | None
             )
 
 
-def _index_for(operation: Operation, index_of: Callable[[TableState], Index], state: TableState) -> Index:
-    """Return a table's index, unless it cannot do this."""
-    index = index_of(state)
-    if operation.replaces and index.recorded is not None:
-        raise ConfigError(
-            f"{state.store.uri} has {index}, which records where keys live, and cannot yet forget those of whole "
-            f"partitions. Delete the rows instead."
-        )
-    return index
-
-
 def _check_replacing(state: TableState, operation: Operation) -> None:
     if operation.replaces and is_non_blocking(state.properties):
         raise ConfigError(
@@ -469,14 +504,14 @@ def _check_replacing(state: TableState, operation: Operation) -> None:
         )
 
 
-def _check_listed(state: TableState, operation: Operation) -> None:
+def _check_listed(state: TableState) -> None:
     """Refuse writes of which nobody could say which keys came and went, if the table lists an index."""
     listed = listed_indexes(state.properties)
-    if listed and (operation.replaces or is_non_blocking(state.properties)):
-        what = f"a write that replaces ({operation})" if operation.replaces else "a non-blocking table"
+    if listed and is_non_blocking(state.properties):
         raise ConfigError(
             f"{state.store.uri} lists the index {listed[0].word}, which is told of every key that comes or goes, and "
-            f"{what} cannot tell yet. Upsert or delete the rows instead, or take the index off the list."
+            f"is non-blocking: of two writers that bring a key, none knows whether it is new. Take the index off the "
+            f"list."
         )
 
 
@@ -487,6 +522,24 @@ def _check_partitions(partitions: Sequence[str], known: Iterable[str]) -> None:
             f"the table has no partition {strangers[0]!r}. Name partitions by their paths, as `bucketlake layout` "
             f"shows them."
         )
+
+
+def _overwritten(
+    rows: Rows,
+    state: TableState,
+    transaction: Transaction,
+    files: Mapping[str, tuple[DataFile, ...]],
+    named: frozenset[str] | None,
+) -> frozenset[str] | None:
+    """Name the partitions that a write replaces, where keys are looked up; None where it shows from what it writes.
+
+    Whether a key moves, or its old row goes with the partition, must be known before it is looked up.
+    """
+    if transaction.index.recorded is None or not transaction.operation.replaces:
+        return None
+    if transaction.operation is Operation.INSERT_OVERWRITE_TABLE:
+        return frozenset(files)
+    return _partitions_of(rows, state) if named is None else named
 
 
 def _replaced(

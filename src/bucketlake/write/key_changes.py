@@ -3,6 +3,8 @@
 Tasks that write files leave the changes as Arrow pieces, by the shards of those who are told of them
 (`WriteState.told_of_keys`). The next stage brings the pieces of a shard together and puts one file for it. What was
 left and what was recorded is compared, in number and by the sum of the keys' hashes.
+
+A write that replaces file groups has their keys read too: those are gone that do not come again.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError, ProofError
 from bucketlake.index import ENTRIES
 from bucketlake.index.listed import EntryFile, KeyRecords
 from bucketlake.metadata.change import IndexFile
 from bucketlake.schema import key_hash_sum, key_hashes
-from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, KeySum, Piece, Pieces
+from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, InProcess, KeySum, Piece, Pieces
+from bucketlake.write.replaced_keys import replaced_keys, share_out_replaced
 from bucketlake.write.state import WriteState
 from bucketlake.write.tag import order_of
 from bucketlake.write.task import GroupWritten, KeysChanged
@@ -79,6 +84,10 @@ def record_changes(
 ) -> tuple[tuple[GroupWritten, ...], tuple[IndexFile, ...]]:
     """Have the changes recorded that the writing tasks have left; return what these did, and what was recorded."""
     written = tuple(GroupWritten(**facts) for facts in said(exchange.fetch(done, REPORT)))
+    replaced = share_out_replaced(_replaced_partitions(written, plan), plan)
+    if replaced is not None:
+        left = exchange.gather(exchange.of(replaced), partial(_leave_replaced, state=plan), tasks=plan.tasks)
+        done = exchange.joined(done, left)
     tasks = min(plan.tasks, max(records.shards for records in plan.told_of_keys))
     texts = exchange.finish(done, partial(_record, state=plan), tasks=tasks)
     files = tuple(IndexFile(**facts) for text in texts for facts in json.loads(text))
@@ -89,12 +98,35 @@ def record_changes(
     return written, files + _new_shards(files, plan)
 
 
+def record_replaced(plan: WriteState) -> tuple[IndexFile, ...] | None:
+    """Have recorded, by this process, that the keys of what gives way are gone; None if nobody is told.
+
+    For partitions that go, and get no rows: their keys are read one file group after the other.
+    """
+    if not plan.told_of_keys:
+        return None
+    nothing: list[Piece] = []
+    return record_changes(InProcess(pa.table({})), nothing, plan)[1]
+
+
+def _replaced_partitions(written: Iterable[GroupWritten], plan: WriteState) -> frozenset[str]:
+    """Say which partitions are replaced: all that the plan names, unless it depends on what rows there are."""
+    if plan.operation is Operation.INSERT_OVERWRITE and plan.index.recorded is None:
+        return frozenset(group.partition for group in written)
+    return frozenset(plan.giving_way)
+
+
+def _leave_replaced(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
+    for changed in replaced_keys(pieces, state):
+        yield from leave_changes((), changed, state)
+
+
 def _new_shards(files: Sequence[IndexFile], plan: WriteState) -> tuple[IndexFile, ...]:
     """Put what has to be there beside the files in which keys were recorded."""
-    recorded = plan.index.recorded
-    if recorded is None:
-        return ()
-    more = recorded.files_of_new_shards({file.path for file in files}, instant=plan.instant)
+    written = {file.path for file in files}
+    more: dict[str, bytes] = {}
+    for records in plan.told_of_keys:
+        more |= records.files_of_new_shards(written, instant=plan.instant)
     for path, data in more.items():
         plan.store.put_new(path, data)
     return tuple(
@@ -107,28 +139,36 @@ def _record(pieces: Iterator[Piece], state: WriteState) -> Iterator[str]:
     """Put one file per shard that says what became of its keys; say what is in it."""
     for code, run in groupby(pieces, key=attrgetter("code")):
         number, shard = (code & _WHAT) >> SHARD_BITS, code & _SHARD
-        order = [("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")]
-        entries = pa.Table.from_batches([piece.rows for piece in run]).sort_by(order)
-        files = state.told_of_keys[number].entry_files(shard, entries, instant=state.instant)
+        entries = in_order(pa.Table.from_batches([piece.rows for piece in run]))
+        records = state.told_of_keys[number]
+        records.check_entries(shard, entries)
+        files = records.entry_files(shard, entries, instant=state.instant)
         for path, recorded in files.items():
             if not state.store.put_new(path, recorded.data) and state.store.read(path) != recorded.data:
                 raise ConfigError(
                     f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the "
                     f"next (rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
                 )
-        yield json.dumps([_facts(path, recorded) for path, recorded in files.items()])
+        yield json.dumps([asdict(index_file(path, recorded)) for path, recorded in files.items()])
 
 
-def _facts(path: str, recorded: EntryFile) -> dict[str, Any]:
+def in_order(entries: pa.Table) -> pa.Table:
+    """Sort what became of keys: first those that went, then those that came."""
+    order = [("key", "ascending"), ("partition", "ascending"), ("file_id", "ascending")]
+    has_come = pc.is_valid(entries["file_id"])
+    parts = (entries.filter(pc.invert(has_come)), entries.filter(has_come))
+    return pa.concat_tables([part.sort_by(order) for part in parts])
+
+
+def index_file(path: str, recorded: EntryFile) -> IndexFile:
+    """Say what a file of entries holds."""
     gone = recorded.entries["file_id"].null_count
-    return asdict(
-        IndexFile(
-            path=path,
-            size_bytes=len(recorded.data),
-            came=recorded.entries.num_rows - gone,
-            gone=gone,
-            key_hash_sum=key_hash_sum(recorded.entries["key"].combine_chunks()),
-        )
+    return IndexFile(
+        path=path,
+        size_bytes=len(recorded.data),
+        came=recorded.entries.num_rows - gone,
+        gone=gone,
+        key_hash_sum=key_hash_sum(recorded.entries["key"].combine_chunks()),
     )
 
 

@@ -26,13 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bucketlake.commit.operation import Operation
-from bucketlake.errors import CorruptTableError
+from bucketlake.errors import CorruptTableError, ProofError
 from bucketlake.index import NewKeys, RecordedIndex
 from bucketlake.layout import FileGroupId
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogRecords
 from bucketlake.merge import fold_logs
-from bucketlake.schema import RECORD_KEY_COLUMN, fit_rows, key_hashes
+from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of, fit_rows, key_hashes
 from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, KeySum, Piece, Pieces
 from bucketlake.write.key_changes import REPORT, compare, leave_changes, record_changes, report, said
 from bucketlake.write.late_rows import is_late
@@ -96,16 +96,43 @@ def _shard_codes(shards: npt.NDArray[np.int64], state: WriteState) -> npt.NDArra
 
 def probe(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
     """Look the keys of a task's shards up, each shard once."""
-    index = index_of(state)
     for code, run in groupby(pieces, key=attrgetter("code")):
         rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
         keys = state.keys.record_keys(rows)
         total = int(key_hashes(keys).sum(dtype=np.uint64))
-        yield report({"rows": len(keys), "sum": total, "bytes": rows.nbytes})
+        yield report({"rows": len(keys), "sum": total, "bytes": bytes_of(rows)})
         batch = _settled(rows, keys, state)
-        where, ids = index.look_up(code & _WHAT, batch.paths, batch.keys)
+        where, ids = _look_up(code & _WHAT, batch, state)
         _check_locations(batch.keys, where, ids, state)
         yield _routed(batch, where, ids, state)
+
+
+def _look_up(shard: int, batch: _Batch, state: WriteState) -> tuple[Any, Any]:
+    """Return where keys live; those of partitions that are replaced live nowhere any more."""
+    index = index_of(state)
+    if state.operation.replaces:
+        _check_overwritten(batch, state)
+        is_all = state.operation is Operation.INSERT_OVERWRITE_TABLE
+        if is_all or not index.is_global:
+            nowhere = pa.nulls(len(batch.keys), pa.string())
+            return nowhere, nowhere
+    where, ids = index.look_up(shard, batch.paths, batch.keys)
+    if state.overwritten:
+        stays = pc.invert(pc.is_in(where, value_set=pa.array(sorted(state.overwritten), pa.string())))
+        where, ids = (pc.if_else(stays, column, None) for column in (where, ids))
+    return where, ids
+
+
+def _check_overwritten(batch: _Batch, state: WriteState) -> None:
+    """Refuse rows of a partition that was not among those that the rows named when they were asked."""
+    if state.operation is Operation.INSERT_OVERWRITE:
+        strangers = set(pc.unique(batch.paths).to_pylist()) - state.overwritten
+        if strangers:
+            raise ProofError(
+                f"rows of the partition {min(strangers)!r} arrived, and there were none when the rows were asked for "
+                f"their partitions. Nothing was committed. The rows change from one evaluation to the next: write them "
+                f"down first, e.g. as Parquet."
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +239,7 @@ def _routed(batch: _Batch, where: Any, ids: Any, state: WriteState) -> Coded:
 
 def _shares(batch: _Batch, is_new: npt.NDArray[np.bool_]) -> pa.Array:
     """Name the share of new keys that each row is in: those of a partition are cut where they become too large."""
-    row_bytes = max(1, batch.rows.nbytes // max(1, len(batch.keys)))
+    row_bytes = max(1, bytes_of(batch.rows) // max(1, len(batch.keys)))
     rows_max = max(1, SHARE_BYTES // row_bytes)
     codes = batch.paths.dictionary_encode().indices.to_numpy()
     count = int(codes.max()) + 1 if len(codes) else 0

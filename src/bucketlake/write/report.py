@@ -38,8 +38,8 @@ class Ran(NamedTuple):
     sent: KeySum
     """To those that write files."""
     written: tuple[GroupWritten, ...]
-    recorded: tuple[IndexFile, ...] = ()
-    """What was put to say which keys came and went."""
+    recorded: tuple[IndexFile, ...] | None = None
+    """What was put to say which keys came and went; None if nobody is told."""
 
 
 def received_sum(written: Sequence[GroupWritten]) -> KeySum:
@@ -66,7 +66,7 @@ def commit_metadata(
     table: str,
     sent: KeySum,
     replaced: Mapping[str, tuple[str, ...]],
-    recorded: Sequence[IndexFile] = (),
+    recorded: Sequence[IndexFile] | None = None,
 ) -> CommitMetadata:
     """Say what a write did, for the timeline."""
     files = [group for group in written if group.path is not None]
@@ -83,7 +83,7 @@ def commit_metadata(
         extra={
             SCHEMA_KEY: arrow_to_avro(schema, table=table),
             PROOF_KEY: json.dumps(proof),
-            **({INDEX_FILES_KEY: render_index_files(recorded)} if recorded else {}),
+            **({} if recorded is None else {INDEX_FILES_KEY: render_index_files(recorded)}),
         },
     )
 

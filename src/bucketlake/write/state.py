@@ -17,7 +17,7 @@ from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CorruptTableError
 from bucketlake.index import Index
-from bucketlake.index.listed import KeyRecords, listed_indexes
+from bucketlake.index.listed import KeyRecords, resolve_listed
 from bucketlake.index.resizes import Offspring, offspring_of
 from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.keygen import KeyGenerator
@@ -94,6 +94,10 @@ class WriteState:
     """Whether rows of such a bucket go to what it is turning into only."""
     told_of_keys: tuple[KeyRecords, ...] = ()
     """What is told which keys came and went: the index, if it records them, and those that the table lists."""
+    overwritten: frozenset[str] = frozenset()
+    """The partitions that are replaced, where keys are looked up: what the index has of them is no more."""
+    giving_way: Mapping[str, Mapping[str, FileSlice]] = field(default_factory=dict)
+    """Partition -> file id -> what gives way if the partition is replaced; where somebody is told of keys."""
     has_ranges: bool = False
     """Whether logs say what range their columns have, for who commits them: the table has statistics of columns."""
     layout_version: str = ""
@@ -125,13 +129,19 @@ def plan_write(
     cores: int,
     log_format: LogFormat,
     unmarked: Collection[str] = (),
+    overwritten: Collection[str] = (),
 ) -> WriteState:
     """Decide everything about a write but its rows. `files` are those of the partitions it may touch.
 
-    Those that are `unmarked` get the file that says they are partitions.
+    Those that are `unmarked` get the file that says they are partitions. Those that are `overwritten` are replaced; a
+    table that does not look keys up finds out when it has written.
     """
     properties = state.properties
-    found = {} if operation.replaces else groups_of(state, index, files)
+    told = told_of_keys(state, index)
+    is_looked_up = index.recorded is not None
+    found = {} if operation.replaces and not is_looked_up else groups_of(state, index, files)
+    found = {partition: by_slot for partition, by_slot in found.items() if partition not in overwritten}
+    goes = {p: f for p, f in files.items() if p in overwritten or not is_looked_up}
     groups = {p: {part.file_id: part for part in by_slot.values()} for p, by_slot in found.items()}
     if operation.replaces:
         index = index.replacing(instant)
@@ -166,15 +176,27 @@ def plan_write(
         retired=frozenset(state.view.replaced) if non_blocking else frozenset(),
         offspring={} if operation.replaces else offspring_of(state, index, instant=instant),
         is_virtual=is_set(properties, VIRTUAL_LOGS),
-        told_of_keys=told_of_keys(state, index),
+        told_of_keys=told,
+        overwritten=frozenset(overwritten),
+        giving_way=_giving_way(state, goes) if operation.replaces and told else {},
         layout_version=index.version,
     )
 
 
 def told_of_keys(state: TableState, index: Index) -> tuple[KeyRecords, ...]:
     """Return what a table keeps that has to know which keys a write brings and takes away."""
-    listed = tuple(one.resolve(state) for one in listed_indexes(state.properties))
+    listed = resolve_listed(state)
     return listed if index.recorded is None else (index.recorded, *listed)
+
+
+def _giving_way(
+    state: TableState, files: Mapping[str, tuple[DataFile, ...]]
+) -> dict[str, dict[str, FileSlice]]:
+    view = view_for(state, (file for group in files.values() for file in group))
+    return {
+        partition: {part.file_id: part for part in slices_of(partition, group, view)}
+        for partition, group in files.items()
+    }
 
 
 def is_non_blocking(properties: TableProperties) -> bool:

@@ -480,12 +480,13 @@ def _write_log(
     records = pa.Table.from_batches(batches) if batches else None
     if records is not None and state.log_format is LogFormat.AVRO:
         records = records.cast(state.file_schema)
-    deletes = _deletes(group, winners, ~winners.is_record & everything, state)
+    deletes, gone = _deletes(group, winners, ~winners.is_record & everything, state)
     data = encode_log_file(
         instant=state.instant,
         avro_schema=state.avro_schema,
         records=records,
         deletes=deletes,
+        gone=gone,
         block_format=state.log_format,
         has_statistics=state.has_ranges,
     )
@@ -502,28 +503,36 @@ def _write_log(
         key_hash_sum=facts.key_hash_sum,
         # Whether a key is new is known once the log is merged; until then, as for Hudi, a log holds updates.
         updated=records.num_rows if records is not None else 0,
-        deleted=len(deletes.keys) if deletes is not None else 0,
+        deleted=sum(len(some.keys) for some in (deletes, gone) if some is not None),
         size_bytes=size,
     )
 
 
 def _deletes(
     group: _Group, winners: Winners, chosen: npt.NDArray[np.bool_], state: WriteState
-) -> Deletes | None:
-    """Collect deletes among the winners, with the ordering values of their rows."""
-    entries = pa.array(winners.entries[chosen])
-    if not len(entries):
-        return None
-    keys = group.record_keys.take(entries)
-    ordering = None
+) -> tuple[Deletes | None, Deletes | None]:
+    """Collect deletes among the winners: with the ordering values of their rows, and those that have none.
+
+    A key that only leaves goes whatever its row says. The value of such a delete must be the Int 0, by which Hudi knows
+    it. A null in its place fails every read of Hudi's, if the logs have a row of the key.
+    """
+    entries = winners.entries[chosen]
+    has_ordering = np.zeros(len(entries), np.bool_)
     if state.operation is not Operation.DELETE and not state.rules.by_commit_time:
-        # A key that only leaves has no ordering value: it goes whatever the row says.
-        is_word = winners.entries[chosen] >= group.staying
-        rows = group.rows.take(pa.array(winners.entries[chosen], mask=is_word))
-        names = state.rules.ordering_fields
-        columns = [nested_column(rows, name) for name in names]
-        ordering = pa.StructArray.from_arrays(columns, names=list(names))
-    return Deletes(keys, group.partition, ordering)
+        has_ordering = entries < group.staying
+    dated, gone = pa.array(entries[has_ordering]), pa.array(entries[~has_ordering])
+    return (
+        Deletes(group.record_keys.take(dated), group.partition, _ordering_of(group, dated, state))
+        if len(dated)
+        else None,
+        Deletes(group.record_keys.take(gone), group.partition, None) if len(gone) else None,
+    )
+
+
+def _ordering_of(group: _Group, entries: Any, state: WriteState) -> pa.StructArray:
+    rows = group.rows.take(entries)
+    names = state.rules.ordering_fields
+    return pa.StructArray.from_arrays([nested_column(rows, name) for name in names], names=list(names))
 
 
 def _put(

@@ -25,7 +25,7 @@ def write_through(exchange: Exchange[Pieces], names: Sequence[str], plan: WriteS
     if plan.index.recorded is not None:
         return write_looked_up_rows(exchange, columns, plan)
     # Tagging needs no file groups, and they are most of what there is to send.
-    for_tags = replace(plan, groups={}, partitions=frozenset(), told_of_keys=())
+    for_tags = replace(plan, groups={}, partitions=frozenset(), told_of_keys=(), giving_way={})
     pieces = exchange.scatter(columns, partial(sort_by_code, state=for_tags))
     if plan.told_of_keys:
         done = exchange.gather(pieces, partial(write_and_leave, state=plan), tasks=plan.tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -14,6 +15,7 @@ from bucketlake.commit.conflicts import Conflict, Footprint, Other, find_conflic
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
 from bucketlake.index import HashingMetadata, RingIndex, SimpleIndex, ring_hash_of
 from bucketlake.index.told import IndexValue
+from bucketlake.metadata.change import INDEX_FILES_KEY
 from bucketlake.services.compaction import compact_table
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import CommitMetadata, WriteStat
@@ -119,6 +121,34 @@ def test_a_delete_does_not_commute() -> None:
     assert find_conflict(upsert, [Other("x", delete)], logs_commute=True) == Conflict("x")
 
 
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_where_an_index_has_every_key_logs_that_take_some_away_do_not_pass_others(is_earlier: bool) -> None:
+    both = Footprint(appended=frozenset({A, B}))
+    removing = Footprint(appended=frozenset({A}), removing=frozenset({A}))
+    elsewhere = Footprint(appended=frozenset({A, B}), removing=frozenset({B}))
+    for ours, theirs in ((both, removing), (removing, both), (removing, removing)):
+        other = [Other("x", theirs, is_earlier=is_earlier)]
+        assert find_conflict(ours, other, logs_commute=True, keeps_keys=True) == Conflict("x")
+        assert find_conflict(ours, other, logs_commute=True) is None
+    for ours, theirs in ((Footprint(appended=frozenset({A})), elsewhere), (both, both)):
+        other = [Other("x", theirs, is_earlier=is_earlier)]
+        assert find_conflict(ours, other, logs_commute=True, keeps_keys=True) is None
+
+
+def test_a_log_takes_keys_away_if_it_says_so_or_says_nothing() -> None:
+    stat = a_stat("p", "g", is_log=True)
+
+    def removing(extra: dict[str, str], deleted: int) -> bool:
+        commit = CommitMetadata(
+            operation="UPSERT", write_stats=(replace(stat, deleted=deleted),), extra=extra
+        )
+        return bool(footprint_of(commit, lambda _, file_id: file_id).removing)
+
+    assert not removing({INDEX_FILES_KEY: "[]"}, 0)
+    assert removing({INDEX_FILES_KEY: "[]"}, 1)
+    assert removing({}, 0)
+
+
 def test_a_footprint_knows_groups_by_their_bucket() -> None:
     bucket_of = SimpleIndex(8, ("id",)).slot_of_file
     first = footprint_of(
@@ -135,6 +165,7 @@ def test_a_footprint_knows_groups_by_their_bucket() -> None:
         frozenset({("p", "00000001")}),
         frozenset({("p", "00000002")}),
         log_ids={("p", "00000002-159a-4953-a3c4-b777b847ae7f-0"): ("p", "00000002")},
+        removing=frozenset({("p", "00000002")}),  # it does not say what became of keys
     )
     replacing = CommitMetadata(
         operation="INSERT_OVERWRITE", write_stats=(), replaced={"p": ("00000007-aaaa-0",), "q": ("x",)}
