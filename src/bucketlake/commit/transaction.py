@@ -45,6 +45,7 @@ from bucketlake.index.listed import KeyRecords, listed_indexes, resolve_listed
 from bucketlake.index.resolve import simple_count
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
+from bucketlake.metadata.change import index_files_of
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -72,6 +73,7 @@ __all__ = [
     "begin",
     "commit",
     "decided",
+    "looks_keys_up",
     "rebase",
     "refresh",
     "refuse_live_writers",
@@ -106,6 +108,11 @@ class Transaction:
     """The instants of resizes that were under way when it began, and that it writes beside."""
     replaced: Moment | None = None
     """What told which version that is; None if that is to be found out again."""
+
+
+def looks_keys_up(transaction: Transaction) -> bool:
+    """Tell whether a write goes by where keys were recorded: overtaken in that, it is run again whole."""
+    return transaction.index.recorded is not None or bool(transaction.listed)
 
 
 def begin(
@@ -277,6 +284,7 @@ def say_commit(
             index=index.replacing(transaction.instant) if transaction.operation.replaces else index,
             written=frozenset(stat.partition for stat in metadata.write_stats),
             replaced=frozenset(metadata.replaced),
+            recorded=frozenset(file.path for file in index_files_of(metadata)),
         ),
     )
 

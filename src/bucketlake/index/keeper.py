@@ -88,6 +88,8 @@ class Change:
     """The partitions that it writes to."""
     replaced: frozenset[str] = frozenset()
     """Those whose file groups give way."""
+    recorded: frozenset[str] | None = None
+    """The files in which it has recorded what became of keys; None if it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

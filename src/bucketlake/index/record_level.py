@@ -33,7 +33,7 @@ from bucketlake.errors import (
 from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing_arrow import shards_of
 from bucketlake.index.index import Index, NoIndex, Pieces, Place
-from bucketlake.index.keeper import Keeper, Upkeep
+from bucketlake.index.keeper import NOTHING, Change, Keeper, Upkeep
 from bucketlake.index.listed import ENTRIES, EntryFile, register_metadata_index
 from bucketlake.index.recorded import NewKeys, RecordedIndex
 from bucketlake.index.room import fill_groups
@@ -584,14 +584,27 @@ def _elsewhere(key: str, partition: str, other: str, uri: str) -> KeyElsewhereEr
 class RecordLevelKeeper(Keeper):
     """Entries go with their instant: the files that have them are named after it."""
 
+    def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:  # noqa: ARG002 # the protocol's
+        """Every log that is named after an instant counts once that is complete: those of dead attempts go first."""
+        if change.recorded is None:
+            return NOTHING
+        logs = set(_logs_of(store, change.instant))
+        lost = {path for path in change.recorded if split_path(path)[0] == folder_of(RECORD_INDEX)} - logs
+        if lost:
+            raise CommitConflictError(
+                f"the write of {change.instant} cannot commit: {min(lost)}, in which it recorded keys, is gone. "
+                f"Somebody has taken the write for dead. Nothing of it is visible. Run it again."
+            )
+        return Upkeep(deletes=tuple(sorted(logs - change.recorded)))
+
     def after_taking_back(self, store: Store, *, instant: str, action: Action) -> Upkeep:  # noqa: ARG002 # whatever it was
-        names = (
-            (file.path, parse_log_file_name(split_path(file.path)[1]))
-            for file in store.list(folder_of(RECORD_INDEX)).files
-        )
-        return Upkeep(
-            deletes=tuple(path for path, log in names if log is not None and log.instant == instant)
-        )
+        return Upkeep(deletes=_logs_of(store, instant))
+
+
+def _logs_of(store: Store, instant: str) -> tuple[str, ...]:
+    files = store.list(folder_of(RECORD_INDEX)).files
+    logs = ((file.path, parse_log_file_name(split_path(file.path)[1])) for file in files)
+    return tuple(path for path, log in logs if log is not None and log.instant == instant)
 
 
 register_metadata_index(RECORD_INDEX, _resolve_listed, keeper=RecordLevelKeeper())

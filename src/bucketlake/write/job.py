@@ -21,7 +21,8 @@ import pyarrow as pa
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained, delist_unmaintained
 from bucketlake.commit.operation import Operation
-from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, rebase
+from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, looks_keys_up, rebase
+from bucketlake.commit.yielding import Turn
 from bucketlake.config import TableProperties, TableType, load_properties
 from bucketlake.errors import (
     CommitConflictError,
@@ -121,9 +122,11 @@ def run_write(
     """
     options = options or WriteOptions()
     watch = _Stopwatch()
+    turn = Turn(store)
     for left in reversed(range(ATTEMPTS)):
         try:
-            return _run_once(rows, store, operation, options, watch)
+            with turn:
+                return _run_once(rows, store, operation, options, watch, turn)
         except KeyElsewhereError as fault:
             if not left or not _may_delist(store):
                 raise
@@ -151,7 +154,12 @@ def _listed_words(store: Store) -> list[str]:
 
 
 def _run_once(
-    rows: Rows, store: Store, operation: Operation, options: WriteOptions, watch: _Stopwatch
+    rows: Rows,
+    store: Store,
+    operation: Operation,
+    options: WriteOptions,
+    watch: _Stopwatch,
+    turn: Turn,
 ) -> CommitSummary:
 
     def check(state: TableState) -> None:
@@ -166,6 +174,8 @@ def _run_once(
         for left in reversed(range(ATTEMPTS)):
             try:
                 with watch.stage("commit"):
+                    if looks_keys_up(transaction):
+                        turn.give_way()
                     summary = finish(prepared)
                 return replace(summary, seconds=dict(watch.seconds))
             except CommitConflictError as conflict:
