@@ -19,7 +19,7 @@ def entries_of(store: Store) -> dict[tuple[str, str], Place]:
     assert isinstance(index, RecordLevelIndex), index
     assert index.is_in_step
     found: dict[tuple[str, str], Place] = {}
-    for shard in range(index.shards):
+    for shard in range(index.shards_there):
         for entry in index.entries(shard).to_pylist():
             name = entry["key"], "" if index.is_global else entry["partition"]
             assert name not in found, f"{name} is in two shards"

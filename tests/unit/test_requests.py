@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from bucketlake import Table
+from bucketlake import RecordIndex, Table
+from bucketlake.commit.metadata_build import build_metadata
 from bucketlake.config import load_properties
 from bucketlake.index import ConsistentBuckets, IndexValue, PartitionBuckets, SimpleBuckets
 from bucketlake.storage import Store
@@ -19,8 +20,9 @@ ENGINES: dict[str, IndexValue] = {
     "simple": SimpleBuckets(2),
     "rules": PartitionBuckets("p0,3", default=2),
     "ring": ConsistentBuckets(2),
+    "record": RecordIndex(),
 }
-MOST = {"simple": (43, 14), "rules": (46, 15), "ring": (43, 13)}
+MOST = {"simple": (43, 14), "rules": (46, 15), "ring": (43, 13), "record": (60, 20)}
 """Requests of a one-row upsert, and lists among them, as docs/reliability.md has them."""
 
 
@@ -31,6 +33,8 @@ def a_table(engine: str = "simple", table_type: str = "MERGE_ON_READ") -> Store:
         store,
         TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), **spec),
     )
+    if engine == "record":
+        build_metadata(store)
     table = Table(store, load_properties(store))
     for n in range(5):
         table.upsert(orders(range(40), f"load {n}", n))

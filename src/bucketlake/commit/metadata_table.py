@@ -81,6 +81,12 @@ class OnUnmaintained(StrEnum):
     DELIST = "delist"
 
 
+def delistings(properties: TableProperties) -> int:
+    """Return how often parts of the metadata table were delisted; what is no number counts as never."""
+    text = properties.raw.get(DELISTINGS, "").strip()
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 def is_listed(properties: TableProperties) -> bool:
     """Tell whether a table has a metadata table, as far as anybody may look at it."""
     return FILES in properties.metadata_partitions
@@ -147,7 +153,7 @@ def delist_unmaintained(store: Store, *, also: Collection[str] = ()) -> Delisted
         doubtful = set(properties.metadata_partitions).intersection(also)
         others = tuple(sorted(doubtful.union(unmaintained(store, properties))))
         if others:
-            count = int(properties.raw.get(DELISTINGS) or 0) + 1
+            count = delistings(properties) + 1
             kept = sorted(set(properties.metadata_partitions) - set(others))
             update_properties(store, {LISTED: ",".join(kept), DELISTINGS: str(count)})
         for partition in others:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bucketlake.commit.metadata_table import DELISTINGS, checked_step, is_listed
+from bucketlake.commit.metadata_table import checked_step, delistings, is_listed
 from bucketlake.config import load_properties
 from bucketlake.metadata.places import FILES, RECORD_INDEX
 from bucketlake.metadata.shards import Shards, list_shards
@@ -235,7 +235,6 @@ def metadata_status(store: Store) -> MetadataStatus:
     """Look at a table's metadata table, also if it is out of step or has parts that we do not keep."""
     properties = load_properties(store)
     partitions = properties.metadata_partitions
-    delistings = int(properties.raw.get(DELISTINGS) or 0)
     if not is_listed(properties):
         return MetadataStatus(
             partitions=partitions,
@@ -248,7 +247,7 @@ def metadata_status(store: Store) -> MetadataStatus:
             log_files=0,
             compacted=None,
             pending_compaction=None,
-            delistings=delistings,
+            delistings=delistings(properties),
         )
     step = look_at_step(store, properties)
     shards = list_shards(store, step, partitions)
@@ -264,5 +263,5 @@ def metadata_status(store: Store) -> MetadataStatus:
         log_files=max((len(part.logs) for part in shards.slices().values()), default=0),
         compacted=last.completed if last is not None else None,
         pending_compaction=next((i.requested for i in step.metadata.pending(Action.COMPACTION)), None),
-        delistings=delistings,
+        delistings=delistings(properties),
     )
