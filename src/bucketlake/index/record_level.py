@@ -27,6 +27,7 @@ from bucketlake.errors import (
     ConfigError,
     CorruptTableError,
     KeyElsewhereError,
+    ProofError,
     UnsupportedError,
     shown,
 )
@@ -53,6 +54,7 @@ from bucketlake.metadata.record_index import Location, Locations
 from bucketlake.metadata.record_reads import fault_of
 from bucketlake.metadata.record_shard import (
     ShardEntries,
+    decode_log,
     encode_entry_log,
     last_said,
     logged_keys,
@@ -63,11 +65,13 @@ from bucketlake.metadata.record_shard import (
 from bucketlake.metadata.record_shards import (
     SHARDS_MAX,
     RecordShard,
+    abandoned_files,
     parse_shard_file_id,
     pinned_shards,
     shard_file_id,
 )
 from bucketlake.metadata.step import Step
+from bucketlake.schema import key_hash_sum
 from bucketlake.state import TableState
 from bucketlake.storage import FileStat, Store, in_parallel
 from bucketlake.timeline import Action, Timeline, instant_ms
@@ -242,6 +246,18 @@ class RecordLevelIndex(RecordedIndex):
         # Partitions that are new bring shards of their own, and have room for tasks too.
         return len(self._pinned.shards) if self.is_global else max(len(self._pinned.shards), _NO_SHARD_LIMIT)
 
+    def check_there(self, partitions: Collection[str]) -> None:
+        names: Iterable[str | None] = [None] if self.is_global else sorted(partitions)
+        lost = [name for name in names if name not in self._pinned.by_partition]
+        if lost:
+            raise CorruptTableError(
+                path=folder_of(RECORD_INDEX),
+                found=f"no shards of {'the table' if lost[0] is None else f'the partition {lost[0]!r}'}",
+                expected=f"shards that say where keys live, because the table lists {RECORD_INDEX}",
+                remedy=f"Files of the index are lost. Keys that are there would be taken for new ones. Build it anew: "
+                f"`bucketlake metadata rebuild {self.store.uri}`, or table.metadata.rebuild().",
+            )
+
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
         return self._places(partitions, record_keys)[0]
 
@@ -250,7 +266,8 @@ class RecordLevelIndex(RecordedIndex):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the shard of each key, and its number among those of its partition."""
         if self.is_global:
-            numbers = shards_of(record_keys, max(1, len(self._pinned.shards))).astype(np.int64)
+            self.check_there(())
+            numbers = shards_of(record_keys, len(self._pinned.shards)).astype(np.int64)
             return numbers, numbers
         hashes = np.abs(shards_of(record_keys, _ALL_HASHES).astype(np.int64))
         if not len(hashes):
@@ -425,7 +442,9 @@ class RecordLevelIndex(RecordedIndex):
         groups = (text.split("\0") for text in encoded.dictionary.to_pylist())
         distinct = tuple(Location(partition, file_id, ms) for partition, file_id in groups)
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+        gone = gone.unique()
         data = encode_entry_log(instant, ShardEntries(arrived_keys, Locations(codes, distinct)), gone)
+        _prove(data, pa.concat_arrays([arrived_keys, gone]))
         return EntryFile(data, entries)
 
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
@@ -454,6 +473,17 @@ class RecordLevelIndex(RecordedIndex):
                 if self._share_a_key(file, file_of_other):
                     return other
         return None
+
+    def left_behind(self) -> Mapping[str, tuple[str, ...]]:
+        """Hudi makes shards of a new partition by logs that say nothing, and leaves those when it rolls back."""
+        if self.is_global:
+            return {}
+        found = abandoned_files(self.store, self.properties)
+        return {
+            partition: tuple(file.path for file in files)
+            for partition, files in found.items()
+            if not any(len(logged_keys(self.store, file)) for file in files)
+        }
 
     def _share_a_key(self, one: FileStat, other: FileStat) -> bool:
         mine, theirs = (logged_keys(self.store, file).cast(pa.large_string()) for file in (one, other))
@@ -628,6 +658,16 @@ def _by_partition(shards: Sequence[RecordShard], *, is_global: bool) -> dict[str
         found[partition] = start, len(of_partition)
         start += len(of_partition)
     return found
+
+
+def _prove(data: bytes, keys: pa.Array) -> None:
+    """Read a file of entries again before it is put: a key that its bytes have lost is a row that nobody finds."""
+    held = decode_log(data, "a file of entries").keys
+    if (len(held), key_hash_sum(held)) != (len(keys), key_hash_sum(keys)):
+        raise ProofError(
+            f"{len(keys)} keys were to be recorded in the index, and the bytes that were made of them have {len(held)}, or "
+            f"others. Nothing was committed. Please report it with the keys."
+        )
 
 
 def _partition_of(path: str) -> str | None:

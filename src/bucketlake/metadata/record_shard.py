@@ -213,7 +213,7 @@ def _logs(store: Store, shard: ShardSlice) -> list[ShardEntries]:
 def _log_entries(store: Store, file: FileStat) -> ShardEntries:
     known = _LOGS.get(store, file)
     if known is None:
-        known = _decoded_log(store.read(file.path), file.path)
+        known = decode_log(store.read(file.path), file.path)
         size = known.keys.get_total_buffer_size() + known.locations.codes.nbytes
         _LOGS.put(store, file, known, size + _LOCATION_BYTES * len(known.locations.distinct))
     return known
@@ -230,7 +230,7 @@ def _opened(store: Store, file: FileStat) -> hfile.HFile:
     return known
 
 
-def _decoded_log(data: bytes, path: str) -> ShardEntries:
+def decode_log(data: bytes, path: str) -> ShardEntries:
     """Read what a log says last of each of its keys."""
     if not data:
         raise DamagedFileError(
