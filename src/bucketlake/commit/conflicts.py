@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bucketlake.layout import FileGroupId
-from bucketlake.metadata.change import INDEX_FILES_KEY
+from bucketlake.metadata.change import INDEX_FILES_KEY, concerned_by
 from bucketlake.schema import avro_to_arrow
 from bucketlake.timeline import CommitMetadata
 
@@ -45,7 +45,7 @@ class Footprint:
     """What a write touched."""
 
     rewritten: frozenset[Slot] = frozenset()
-    """Groups that got a new base file, or gave way."""
+    """Groups that got a new base file, or gave way, or whose keys were recorded anew."""
     appended: frozenset[Slot] = frozenset()
     """Groups that got a log file only."""
     log_ids: Mapping[FileGroupId, Slot] = field(default_factory=dict)
@@ -102,6 +102,7 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
     rewritten = {
         place_of(partition, file_id) for partition, ids in metadata.replaced.items() for file_id in ids
     }
+    rewritten |= {place_of(*group) for group in concerned_by(metadata)}
     appended: set[Slot] = set()
     log_ids: dict[FileGroupId, Slot] = {}
     removing: set[Slot] = set()

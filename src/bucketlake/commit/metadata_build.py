@@ -21,7 +21,6 @@ from bucketlake.commit.metadata_table import (
     INDEX_BUILT,
     LISTED,
     LISTED_INFLIGHT,
-    WANTED,
     delist,
     is_listed,
     put_instant,
@@ -53,7 +52,7 @@ from bucketlake.layout.partition_metadata import render_partition_metadata
 from bucketlake.metadata.change import change_of, tells_of
 from bucketlake.metadata.delta import first_commit, first_record_commit
 from bucketlake.metadata.index_definitions import DEFINITIONS_KEY, define, record_index_definition
-from bucketlake.metadata.places import FILES, FIRST_INSTANT, RECORD_INDEX, folder_of
+from bucketlake.metadata.places import FILES, FIRST_INSTANT, RECORD_INDEX, WANTED, folder_of
 from bucketlake.metadata.record_shards import shard_file_id
 from bucketlake.state import TableState, list_folders, load_state, view_for
 from bucketlake.storage import Store, in_parallel
@@ -329,11 +328,15 @@ def _own_properties(properties: TableProperties) -> dict[str, str]:
 
 def refuse_hudi(store: Store, timeline: Timeline) -> None:
     """Refuse while a write of Hudi's is pending: it would complete without telling the metadata table."""
+    for pending in hudis_writes(store, timeline):
+        raise ConcurrentWriteError(
+            f"the metadata table of {store.uri} is not built while the {pending.action} of {pending.requested} is "
+            f"pending: it is not ours, and would complete without telling it. Try again when it is done; if its "
+            f"writer died, roll it back with `bucketlake recover` or Hudi."
+        )
+
+
+def hudis_writes(store: Store, timeline: Timeline) -> tuple[Instant, ...]:
+    """Return the pending writes that are not ours: our heartbeats have something in them."""
     ours = {split_path(f.path)[1] for f in store.list(HEARTBEAT_FOLDER).files if f.size_bytes}
-    for pending in timeline.pending(*TRANSACTIONS):
-        if pending.requested not in ours:
-            raise ConcurrentWriteError(
-                f"the metadata table of {store.uri} is not built while the {pending.action} of {pending.requested} is "
-                f"pending: it is not ours, and would complete without telling it. Try again when it is done; if its "
-                f"writer died, roll it back with `bucketlake recover` or Hudi."
-            )
+    return tuple(i for i in timeline.pending(*TRANSACTIONS) if i.requested not in ours)

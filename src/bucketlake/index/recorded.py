@@ -69,6 +69,11 @@ class RecordedIndex(Index, KeyRecords, Protocol):
         """Whether it is told of every write."""
         return True
 
+    @property
+    def fault(self) -> str | None:
+        """Say why it cannot be relied on, None if it can."""
+        return None
+
     def check_keys(self, record_keys: Any) -> None:  # for those who cannot have all
         """Raise `ConfigError` for keys that it cannot have."""
 
@@ -98,6 +103,10 @@ class RecordedIndex(Index, KeyRecords, Protocol):
 
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
         """Name a commit that has recorded keys, since this index was resolved, in a shard that `instant` records in."""
+
+    def left_behind(self) -> Mapping[str, tuple[str, ...]]:
+        """Return, by partition, the files of shards that a write has begun which was taken back since."""
+        return {}
 
     def slot_of_file(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # the protocol's
         return file_id

@@ -21,6 +21,8 @@ from bucketlake.timeline import (
 
 INDEX_FILES_KEY = "bucketlake.index.files"
 """Where a commit's extra metadata names the files in which it recorded what became of keys."""
+CONCERNED_KEY = "bucketlake.index.concerned"
+"""Where it names file groups whose keys it recorded anew without writing to them: who writes to these conflicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,17 @@ def index_files_of(commit: CommitMetadata) -> tuple[IndexFile, ...]:
     """Return the files in which a commit says that it recorded keys; none if it does not say."""
     text = commit.extra.get(INDEX_FILES_KEY)
     return tuple(IndexFile(**facts) for facts in json.loads(text)) if text else ()
+
+
+def concerned_by(commit: CommitMetadata) -> frozenset[tuple[str, str]]:
+    """Return the file groups, as partition and file id, that a commit is about without writing to them."""
+    return frozenset(
+        (partition, file_id) for partition, file_id in json.loads(commit.extra.get(CONCERNED_KEY, "[]"))
+    )
+
+
+def render_concerned(groups: Iterable[tuple[str, str]]) -> str:
+    return json.dumps(sorted(groups))
 
 
 def render_index_files(files: Iterable[IndexFile]) -> str:

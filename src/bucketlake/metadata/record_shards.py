@@ -13,18 +13,24 @@ not count for him, or he would look for file groups that he has not seen.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConfigError
-from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_name, split_path
+from bucketlake.layout.names import (
+    BaseFileName,
+    LogFileName,
+    parse_index_base_file_name,
+    parse_log_file_name,
+    split_path,
+)
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.metadata.places import RECORD_INDEX, is_own_instant
+from bucketlake.metadata.places import RECORD_INDEX, folder_of, is_own_instant
 from bucketlake.metadata.shards import Shards, list_shards
-from bucketlake.metadata.step import Step, look_at_step
+from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
 from bucketlake.storage import FileStat, Store
-from bucketlake.timeline import Timeline
+from bucketlake.timeline import Timeline, load_history, load_timeline
 
 SHARDS_MAX = 10_000
 """As many as Hudi gives an index at most; four digits name them."""
@@ -125,6 +131,45 @@ def _counts(files: Iterable[FileStat], step: Step) -> bool:
         if parsed.instant in completions or parsed.instant < oldest:
             return True
     return False
+
+
+def abandoned_files(store: Store, properties: TableProperties) -> dict[str, tuple[FileStat, ...]]:
+    """Return the files of partitions' shards that are of instants which the table does not have, nor ever had.
+
+    Only of partitions of which no completed instant says anything. A write that is under way is on the timeline before
+    it puts any file, so the files are listed first.
+    """
+    by_partition: dict[str, dict[FileStat, str]] = {}
+    for file in store.list(folder_of(RECORD_INDEX)).files:
+        parsed = _named(file)
+        shard = None if parsed is None else parse_shard_file_id(parsed.file_id)
+        if parsed is not None and shard is not None and shard[0] is not None:
+            by_partition.setdefault(shard[0], {})[file] = parsed.instant
+    table, metadata = load_timeline(store, properties), load_metadata_timeline(store, properties)
+    both = (*table.instants, *metadata.instants)
+    done = {i.requested for i in both if i.is_completed}
+    known = {i.requested for i in both}
+
+    def without(instants: Collection[str]) -> dict[str, dict[FileStat, str]]:
+        return {
+            partition: files
+            for partition, files in by_partition.items()
+            if not any(instant in instants or is_own_instant(instant) for instant in files.values())
+            and not known.issuperset(files.values())
+        }
+
+    if not without(done):
+        return {}
+    done |= {instant.requested for instant in load_history(store, properties)}
+    return {
+        partition: tuple(file for file, instant in files.items() if instant not in known)
+        for partition, files in sorted(without(done).items())
+    }
+
+
+def _named(file: FileStat) -> BaseFileName | LogFileName | None:
+    name = split_path(file.path)[1]
+    return parse_index_base_file_name(name) or parse_log_file_name(name)
 
 
 def _refuse_later_compactions(

@@ -145,11 +145,16 @@ def heal(state: TableState, missing: Iterable[Missing], *, instant: str) -> tupl
             by_index.setdefault(one.number, []).append(entries)
     files: list[IndexFile] = []
     for number, batches in by_index.items():
-        files += _put(state, indexes[number], pa.Table.from_batches(batches).combine_chunks(), instant)
+        files += record_entries(
+            state, indexes[number], pa.Table.from_batches(batches).combine_chunks(), instant
+        )
     return tuple(files)
 
 
-def _put(state: TableState, index: RecordedIndex, entries: pa.Table, instant: str) -> list[IndexFile]:
+def record_entries(
+    state: TableState, index: RecordedIndex, entries: pa.Table, instant: str
+) -> list[IndexFile]:
+    """Put one file per shard that says what became of keys, as `ENTRIES`; say what was put."""
     shards = index.shard_of(entries["partition"].combine_chunks(), entries["key"].combine_chunks())
     found: list[IndexFile] = []
     for shard in np.unique(shards).tolist():

@@ -22,7 +22,13 @@ from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ProofError
 from bucketlake.index import ENTRIES
 from bucketlake.index.listed import KeyRecords, listed_indexes
-from bucketlake.metadata.change import INDEX_FILES_KEY, IndexFile, index_files_of, render_index_files
+from bucketlake.metadata.change import (
+    INDEX_FILES_KEY,
+    IndexFile,
+    concerned_by,
+    index_files_of,
+    render_index_files,
+)
 from bucketlake.schema import RECORD_KEY_COLUMN
 from bucketlake.services.tasks import Tasks
 from bucketlake.state import TableState, commit_metadata
@@ -63,6 +69,8 @@ def record_moved(
         return metadata
     stats = tuple(stat for stat in metadata.write_stats if stat.written)
     rows = sum(stat.written for stat in stats)
+    for records in told:
+        records.check_there({stat.partition for stat in stats})
     work = [
         RecordTask(store=store, records=records, stats=stats, share=share, shares=shares, instant=instant)
         for records in told
@@ -160,7 +168,8 @@ def refuse_later_keys(
         if write.requested <= instant:
             continue
         commit = commit_metadata(state, write)
-        touches = any(stat.file_id in replaced.get(stat.partition, ()) for stat in commit.write_stats)
+        groups = {(stat.partition, stat.file_id) for stat in commit.write_stats} | concerned_by(commit)
+        touches = any(file_id in replaced.get(partition, ()) for partition, file_id in groups)
         is_silent = INDEX_FILES_KEY not in commit.extra and not commit.is_compaction
         if touches and (is_silent or any(file.came for file in index_files_of(commit))):
             raise CommitConflictError(

@@ -261,6 +261,8 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
     "maintain": _MAINTENANCE,
     "plan_maintenance": _MAINTENANCE,
     "fsck": {},
+    "repair": {},
+    "plan_repair": {},
     "delete_partitions": {"partitions": _names},
     "changes_until": {},
     "describe": {},
