@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bucketlake.config import BucketEngine, TableType
+from bucketlake.config import RECORD_LEVEL, BucketEngine, IndexType, TableType
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.index import (
     BUCKETS_DEFAULT,
@@ -21,6 +21,7 @@ from bucketlake.index import (
     ConsistentBuckets,
     IndexValue,
     PartitionBuckets,
+    RecordIndex,
     SimpleBuckets,
 )
 from bucketlake.index.rings import VIRTUAL_LOGS
@@ -316,10 +317,21 @@ _SPELLINGS: dict[str, Sequence[str]] = {
     "allowNullElements": (NULL_ELEMENTS_ALLOWED,),
     "nonBlocking": (NON_BLOCKING,),
     "metadata": ("hoodie.metadata.enable",),
+    "hoodie.metadata.global.record.level.index.enable": ("hoodie.metadata.record.index.enable",),
+    "hoodie.metadata.record.level.index.enable": (),
+    "hoodie.record.index.update.partition.path": (),
     "index": (),
     "virtualLogs": (VIRTUAL_LOGS,),
     "connector": (),
     "path": (),
+}
+_TYPE = "hoodie.index.type"
+_TYPES = {**{str(one): one for one in IndexType}, "RECORD_INDEX": IndexType.GLOBAL_RECORD_LEVEL_INDEX}
+"""By Hudi's words; the last is its older one."""
+_MOVES = "hoodie.record.index.update.partition.path"
+_ENABLED = {
+    "hoodie.metadata.global.record.level.index.enable": IndexType.GLOBAL_RECORD_LEVEL_INDEX,
+    "hoodie.metadata.record.level.index.enable": IndexType.RECORD_LEVEL_INDEX,
 }
 _ENGINE = "hoodie.index.bucket.engine"
 _COUNT = "hoodie.bucket.index.num.buckets"
@@ -388,8 +400,8 @@ class _Settings:
     def check_index(self) -> None:
         """Refuse an index, or an engine, that new tables cannot have."""
         for name, supported, words in (
-            ("hoodie.index.type", frozenset({"BUCKET"}), "BUCKET"),
-            ("hoodie.index.bucket.engine", _ENGINES, ", ".join(sorted(_ENGINES))),
+            (_TYPE, frozenset(_TYPES), ", ".join(IndexType)),
+            (_ENGINE, _ENGINES, ", ".join(sorted(_ENGINES))),
         ):
             value = self.text(name)
             if value is not None and value.upper() not in supported:
@@ -402,6 +414,64 @@ class _Settings:
 
     def index(self) -> IndexValue | None:
         """Make one value of what is said of the index: in Hudi's words, or as `index`, as Python has it."""
+        found = self._record_index() or self._buckets()
+        engine = None if found is None else found.engine
+        self._check_type(engine)
+        self._check_enabled(engine)
+        if _MOVES in self._values and not isinstance(found, RecordIndex):
+            raise ConfigError(
+                f"{_MOVES}, at {self._place(_MOVES)}, says what becomes of rows in an index of the whole table. Give "
+                f"{_TYPE} = '{IndexType.GLOBAL_RECORD_LEVEL_INDEX}' too, or neither."
+            )
+        return found
+
+    def _record_index(self) -> RecordIndex | None:
+        """Make a value of Hudi's words for a record-level index; None if there are none."""
+        word = _TYPES.get((self.text(_TYPE) or "").upper())
+        if word not in RECORD_LEVEL or "index" in self._values:
+            return None
+        said = [name for name in _INDEX_WORDS if name in self._values]
+        if said:
+            raise ConfigError(
+                f"{self._values[said[0]].name}, at {self._place(said[0])}, is {self.text(said[0])!r}, and "
+                f"{self._values[_TYPE].name} is {self.text(_TYPE)!r}, which has no buckets. Drop one of them."
+            )
+        stays = _MOVES in self._values and not self.flag(_MOVES)
+        index = told(RecordIndex(word == IndexType.RECORD_LEVEL_INDEX, update_partition=not stays))
+        assert isinstance(index, RecordIndex)
+        return index
+
+    def _check_type(self, engine: str | None) -> None:
+        """Refuse a type that `index` contradicts."""
+        word = _TYPES.get((self.text(_TYPE) or "").upper())
+        if word is None or "index" not in self._values:
+            return
+        if (engine if engine in RECORD_LEVEL else IndexType.BUCKET) != word:
+            raise ConfigError(
+                f"index, at {self._place('index')}, is {self.text('index')!r}, and {self._values[_TYPE].name}, at "
+                f"{self._place(_TYPE)}, is {self.text(_TYPE)!r}: the first says all about the index. Drop the other."
+            )
+
+    def _check_enabled(self, engine: str | None) -> None:
+        """Refuse a metadata table, or a part of it, that is said to be what the index does not make it."""
+        for name, word in {**_ENABLED, "metadata": None}.items():
+            if name not in self._values:
+                continue
+            is_on, is_needed = self.flag(name), engine == word or (word is None and engine in RECORD_LEVEL)
+            if is_needed and not is_on:
+                raise ConfigError(
+                    f"{self._values[name].name}, at {self._place(name)}, is {self.text(name)!r}, and the table finds "
+                    f"its keys by an index that is kept there: {engine}. Drop it, or choose buckets."
+                )
+            if is_on and word is not None and not is_needed:
+                kind = ", per_partition => true" if word == IndexType.RECORD_LEVEL_INDEX else ""
+                raise ConfigError(
+                    f"{self._values[name].name}, at {self._place(name)}, is {self.text(name)!r}, and keys are found "
+                    f"by {engine or 'buckets'}. Give {_TYPE} = '{word}' to find them by this index; or make the table "
+                    f"without, then give it one beside its buckets: CALL metadata.build(record_index => true{kind})."
+                )
+
+    def _buckets(self) -> IndexValue | None:
         said = [name for name in _INDEX_WORDS if name in self._values]
         if "index" in self._values:
             if said:

@@ -30,6 +30,7 @@ from bucketlake.services import (
     Savepoint,
 )
 from bucketlake.services.record_index_build import BuiltRecordIndex
+from bucketlake.services.repair import Repaired
 from bucketlake.services.rescale import RescaleRollback
 from bucketlake.storage import FileStat
 
@@ -93,6 +94,8 @@ def table_of(result: Any, *, of: str) -> pa.Table:
             return _layout(result)
         case Report():
             return _report(result)
+        case Repaired():
+            return _repaired(result)
         case Round():
             rows = [(step.service, step.text, step.error is not None) for step in result.steps]
             return _table({"service": _TEXT, "text": _TEXT, "failed": pa.bool_()}, rows)
@@ -173,6 +176,13 @@ def _report(found: Report) -> pa.Table:
     rows += [(one.kind.name.lower(), one.place, one.text) for one in found.damage]
     rows += [(f"note: {one.kind.name.lower()}", one.place, one.text) for one in found.notes]
     return _table({"kind": _TEXT, "place": _TEXT, "text": _TEXT}, rows)
+
+
+def _repaired(found: Repaired) -> pa.Table:
+    """One row: how many keys were mended, by what was wrong with them."""
+    counts = {kind.name.lower(): count for kind, count in found.counts.items()}
+    columns = {"instant": _TEXT, **dict.fromkeys([*counts, "passed_over"], pa.int64()), "removed": _TEXTS}
+    return _table(columns, [(found.instant, *counts.values(), found.passed_over, list(found.removed))])
 
 
 def _table(columns: dict[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:

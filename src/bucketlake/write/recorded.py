@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -67,7 +67,10 @@ def write_looked_up_rows(exchange: Exchange[Pieces], columns: Sequence[str], pla
     reached = received_sum(written)
     told = KeySum(reached.rows + len(seen), reached.key_hash_sum)
     compare(exchange.sum_of(placed, received=told), told, "rows", "the tasks that write them")
-    return Ran(reached, written, recorded)
+    unsent = arrived.rows - reached.rows + sum(group.moved for group in written)
+    beaten = sum(s["beaten"] for s in seen)
+    first = tuple(replace(group, unsent=unsent, beaten=beaten) for group in written[:1])
+    return Ran(reached, first + written[1:], recorded)
 
 
 def index_of(plan: WriteState) -> RecordedIndex:
@@ -100,8 +103,9 @@ def probe(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
         rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
         keys = state.keys.record_keys(rows)
         total = int(key_hashes(keys).sum(dtype=np.uint64))
-        yield report({"rows": len(keys), "sum": total, "bytes": bytes_of(rows)})
         batch = _settled(rows, keys, state)
+        beaten = len(keys) - len(batch.keys)
+        yield report({"rows": len(keys), "sum": total, "bytes": bytes_of(rows), "beaten": beaten})
         where, ids = _look_up(code & _WHAT, batch, state)
         _check_locations(batch.keys, where, ids, state)
         yield _routed(batch, where, ids, state)
@@ -191,8 +195,9 @@ def _check_locations(keys: Any, where: Any, ids: Any, state: WriteState) -> None
                 path=path_in_partition(partition, file_id),
                 found=f"the index places the key {keys[lost].as_py()!r} there, and there is no such file group",
                 expected="file groups that are there",
-                remedy="The index is out of step with the table, and nothing was written. Build it anew: `bucketlake "
-                "metadata rebuild`, or table.metadata.rebuild().",
+                remedy="The index is out of step with the table, and nothing was written. See what is wrong, and mend "
+                "it: `bucketlake repair`, or table.plan_repair(). Or build it anew: `bucketlake metadata rebuild`, or "
+                "table.metadata.rebuild().",
             )
 
 

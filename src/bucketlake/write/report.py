@@ -125,6 +125,10 @@ class CommitSummary:
     deleted: int = 0
     outdated: int = 0
     """Rows that lost to a newer version in the table."""
+    moved: int = 0
+    """Rows that went to another partition, neither inserted nor deleted."""
+    beaten: int = 0
+    """Rows that lost to another version in the batch; counted where keys are looked up."""
     logged: int = 0
     """Rows written to logs, of which only a read tells whether their keys were new."""
     partitions: int = 0
@@ -150,8 +154,10 @@ class CommitSummary:
             ("inserted", self.inserted),
             ("updated", direct),
             ("upserted in logs", self.logged),
+            ("moved", self.moved),
             ("deleted", self.deleted),
             ("outdated", self.outdated),
+            ("lost to others of the batch", self.beaten),
         )
         counts += [f"{count:,} {word}" for word, count in named if count]
         lines = [
@@ -176,15 +182,18 @@ def summarize(
 ) -> CommitSummary:
     files = [group for group in written if group.path is not None]
     told = [group for group in files if not group.is_copy]
+    moved = sum(group.moved for group in written)
     return CommitSummary(
         operation=str(operation),
         instant=instant,
         completed=completed,
         number=number,
-        rows=sum(group.received for group in written),
-        inserted=sum(group.inserted for group in told),
+        rows=sum(group.received + group.unsent for group in written) - moved,
+        inserted=sum(group.inserted for group in told) - moved,
         updated=sum(group.updated for group in told),
-        deleted=sum(group.deleted for group in told),
+        deleted=sum(group.deleted for group in told) - moved,
+        moved=moved,
+        beaten=sum(group.beaten for group in written),
         outdated=sum(group.outdated for group in written),
         logged=sum(group.rows for group in told if group.is_log),
         partitions=len({group.partition for group in files} | set(replaced)),

@@ -143,6 +143,8 @@ def plan_write(
     found = {partition: by_slot for partition, by_slot in found.items() if partition not in overwritten}
     goes = {p: f for p, f in files.items() if p in overwritten or not is_looked_up}
     groups = {p: {part.file_id: part for part in by_slot.values()} for p, by_slot in found.items()}
+    for records in told:
+        records.check_there([partition for partition, of_partition in groups.items() if of_partition])
     if operation.replaces:
         index = index.replacing(instant)
     non_blocking = is_non_blocking(properties)

@@ -106,6 +106,12 @@ class GroupWritten:
     size_bytes: int = 0
     is_copy: bool = False
     """Whether the rows are told of by another file group too, of which this one is taking the place."""
+    moved: int = 0
+    """Of what it received, word of keys that went to another partition; there they were received too."""
+    unsent: int = 0
+    """Rows of the write that reached no file group; said by its first one, for all."""
+    beaten: int = 0
+    """Of these, rows that lost to another version of their key in the batch."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -194,6 +200,13 @@ def write_looked_up(
     keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     group = _Group(*place, rows, keys, change=change)
     return write_group(group, state), group.changed
+
+
+def delete_keys(place: FileGroupId, keys: pa.Array, state: WriteState) -> tuple[GroupWritten, ...]:
+    """Delete keys from one file group, whatever anybody has recorded of them."""
+    assert state.operation is Operation.DELETE
+    gone = np.full(len(keys), KeyChange.GONE, np.int8)
+    return write_group(_Group(*place, pa.table({}), keys, change=gone), state)
 
 
 def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
@@ -577,10 +590,12 @@ def _check_elements(rows: pa.Table, state: WriteState) -> None:
 
 
 def _report(group: _Group, file_id: str, *, is_receiver: bool = True, **facts: Any) -> GroupWritten:
+    change = group.change if group.change is not None and is_receiver else np.empty(0, np.int8)
     return GroupWritten(
         partition=group.partition,
         file_id=file_id,
         received=len(group.record_keys) if is_receiver else 0,
         received_sum=key_hash_sum(group.record_keys) if is_receiver else 0,
+        moved=int((change == KeyChange.MOVED_AWAY).sum()),
         **facts,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bucketlake import ConsistentBuckets, PartitionBuckets, SimpleBuckets
+from bucketlake import ConsistentBuckets, PartitionBuckets, RecordIndex, SimpleBuckets
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.sql.create import CreateTable
@@ -189,3 +189,70 @@ def test_a_statement_may_say_who_maintains_the_table() -> None:
     assert create(text.format(", maintenance = 'off'")).maintenance == "off"
     assert create(text.format(", 'bucketlake.maintenance' = 'service'")).maintenance == "service"
     assert create(text.format("")).maintenance is None
+
+
+def with_index(*pairs: str) -> CreateTable:
+    return create(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi TBLPROPERTIES ({', '.join(pairs)})")
+
+
+GLOBAL = "hoodie.index.type = 'GLOBAL_RECORD_LEVEL_INDEX'"
+PARTITIONS = "'index.type' = 'record_level_index'"
+
+
+@pytest.mark.shows("H4", "R1", "R2")
+@pytest.mark.parametrize(
+    ("pairs", "index"),
+    [
+        ([GLOBAL], RecordIndex()),
+        (["hoodie.index.type = 'RECORD_INDEX'"], RecordIndex()),
+        ([PARTITIONS], RecordIndex(per_partition=True)),
+        ([GLOBAL, "hoodie.metadata.global.record.level.index.enable = 'true'"], RecordIndex()),
+        (
+            [GLOBAL, "hoodie.metadata.record.index.enable = 'true'", "hoodie.metadata.enable = true"],
+            RecordIndex(),
+        ),
+        ([PARTITIONS, "hoodie.metadata.record.level.index.enable = true"], RecordIndex(per_partition=True)),
+        (
+            [GLOBAL, "hoodie.record.index.update.partition.path = 'false'"],
+            RecordIndex(update_partition=False),
+        ),
+        ([GLOBAL, "hoodie.record.index.update.partition.path = 'true'"], RecordIndex()),
+        ([GLOBAL, "index = 'RecordIndex(shards=8)'"], RecordIndex(shards=8)),
+        (["index = 'RecordIndex(per_partition=True)'"], RecordIndex(per_partition=True)),
+        (["hoodie.index.type = 'BUCKET'", "index = 'ConsistentBuckets(4)'"], ConsistentBuckets(4)),
+        (["hoodie.metadata.global.record.level.index.enable = false"], None),
+    ],
+)
+def test_a_record_level_index_is_named_in_hudis_words_or_in_ours(
+    pairs: list[str], index: RecordIndex | None
+) -> None:
+    assert with_index(*pairs).index == index
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ([GLOBAL, "hoodie.bucket.index.num.buckets = 4"], "num.buckets, at .*has no buckets"),
+        ([GLOBAL, "index = 'SimpleBuckets(4)'"], "index, at .*'SimpleBuckets.4.', and hoodie.index.type"),
+        ([PARTITIONS, "index = 'RecordIndex()'"], "and index.type, at"),
+        (["hoodie.index.type = 'BUCKET'", "index = 'RecordIndex()'"], "and hoodie.index.type, at"),
+        (
+            ["hoodie.metadata.global.record.level.index.enable = true"],
+            r"hoodie.index.type = 'GLOBAL_RECORD_LEVEL_INDEX'.*CALL metadata.build\(record_index => true\)",
+        ),
+        (
+            [GLOBAL, "hoodie.metadata.record.level.index.enable = true"],
+            r"hoodie.index.type = 'RECORD_LEVEL_INDEX'.*per_partition => true",
+        ),
+        ([GLOBAL, "hoodie.metadata.global.record.level.index.enable = false"], "is 'false', and"),
+        ([GLOBAL, "hoodie.metadata.enable = false"], "is 'false', and"),
+        (
+            [PARTITIONS, "hoodie.record.index.update.partition.path = false"],
+            "goes with an index of the whole table",
+        ),
+        (["hoodie.record.index.update.partition.path = true"], "says what becomes of rows in an index"),
+    ],
+)
+def test_what_is_said_of_a_record_level_index_must_agree(pairs: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=f"(?s){says}"):
+        with_index(*pairs)
