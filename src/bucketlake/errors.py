@@ -18,6 +18,7 @@
       SetupError             what bucketlake runs on is not there, such as Java
       ConflictError          another writer was in the way; nothing of ours is visible
         ConcurrentWriteError   found when a write begins: another one is under way
+          IndexBeingBuiltError   or the index that it would look keys up in is being built
         CommitConflictError    found when it commits: another one was faster
 
 Catch the middle names; the leaves exist so that a test can be exact.
@@ -122,6 +123,10 @@ class ConflictError(BucketlakeError):
 
 class ConcurrentWriteError(ConflictError):
     """Another write is under way, found when ours began."""
+
+
+class IndexBeingBuiltError(ConcurrentWriteError):
+    """The index by which a table finds its keys is delisted, and being built."""
 
 
 class CommitConflictError(ConflictError):

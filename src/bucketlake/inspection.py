@@ -208,7 +208,7 @@ class Explanation:
             lines.append(f"bucket       {self.hash} mod {self.count} = {self.bucket}")
         if self.slot is not None:
             lines.append(f"file ids     {self.slot}-...")
-        lines += [f"{word:<13}{text}" for word, text in self.more.items()]
+        lines += [f"{word:<12} {text}" for word, text in self.more.items()]
         lines.append(f"file groups  {', '.join(self.file_groups) or 'none yet'}")
         lines += [
             f"written by   {c.action} of {c.requested}, {c.operation}, completed {c.completed}"

@@ -10,6 +10,7 @@ where the table has moved on, and never does what the plan did not say.
     rescale                               takes in what was written since; refused if the rules were changed
     adoption                              refused if the table was written to: its keys were looked at before
     maintenance                           looks again, and does what is due then
+    repair                                looks at the keys again, passes those over that have changed
 
 What is pending of compactions, clusterings, resizes and cleans is finished first.
 """
@@ -84,6 +85,8 @@ from bucketlake.services.record_index_build import (
     refuse_other_index,
     wanted_index,
 )
+from bucketlake.services.repair import Repair, Repaired, run_repair
+from bucketlake.services.repair import plan_repair as look_for_repair
 from bucketlake.services.rescale import (
     Rescale,
     Rescaled,
@@ -519,7 +522,12 @@ class PlannedMetadataDrop(Plan[DropMetadataTable]):
 
 def plan_metadata_drop(store: Store) -> PlannedMetadataDrop:
     """Say what of the metadata table would be delisted and deleted."""
-    return PlannedMetadataDrop(table=store.uri, work=look_at(store, plan_drop_metadata_table))
+
+    def look(state: TableState) -> PlannedMetadataDrop:
+        refuse_drop(store, state.properties)
+        return PlannedMetadataDrop(table=store.uri, work=plan_drop_metadata_table(state))
+
+    return look_at(store, look)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -671,6 +679,26 @@ def plan_maintenance(store: Store, maintenance: Maintenance) -> PlannedMaintenan
     """Say which services are due."""
     work = services.plan_maintenance(services.look(store, maintenance), maintenance)
     return PlannedMaintenance(table=store.uri, work=work, maintenance=maintenance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRepair(Plan[Repaired]):
+    work: Repair
+
+    @property
+    def is_empty(self) -> bool:
+        return self.work.is_empty
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Repaired:
+        return run_repair(self.work, store, tasks=tasks)
+
+
+def plan_repair(store: Store, *, tasks: Tasks = here) -> PlannedRepair:
+    """Say which keys the index has wrong, and which have several rows; reads every key."""
+    return PlannedRepair(table=store.uri, work=look_for_repair(store, tasks=tasks))
 
 
 def _with_pending(service: str, pending: Iterable[str], work: object) -> str:

@@ -77,6 +77,7 @@ from bucketlake.services import (
     Savepoint,
 )
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
+from bucketlake.services.repair import Repaired
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
 from bucketlake.timeline import InZone, Moment, in_process_zone, load_timeline
@@ -305,7 +306,7 @@ class Table:
         `keep_commits` writes see, thirty unless it is set.
 
         `on_unmaintained` says what becomes of parts of the metadata table that bucketlake does not keep in step, such
-        as Hudi's record index: a write refuses such a table (`refuse`), or delists them (`delist`).
+        as Hudi's Bloom filters: a write refuses such a table (`refuse`), or delists them (`delist`).
         """
         changes = options_of(
             merge_schema=given.flag_if_given(merge_schema, "merge_schema"),
@@ -574,6 +575,20 @@ class Table:
     def fsck(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Report:
         """Check every key, file and sum of the table, on `spark` or in this process. Changes nothing."""
         return services.check_table(self.store, tasks=given.tasks_of(spark, progress))
+
+    def repair(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Repaired:
+        """Mend what the record-level index has wrong, and keys with several rows, on `spark` or in this process.
+
+        It is one commit, which `rollback` takes back.
+        """
+        tasks = given.tasks_of(spark, progress)
+        return plans.plan_repair(self.store, tasks=tasks).run(self.store, tasks)
+
+    def plan_repair(
+        self, *, spark: SparkSession | None = None, progress: bool | None = None
+    ) -> plans.PlannedRepair:
+        """Say what `repair` would mend: which keys, where their rows are, and which of several stays."""
+        return plans.plan_repair(self.store, tasks=given.tasks_of(spark, progress))
 
     @property
     def buckets(self) -> Buckets:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bucketlake.commit import heartbeat, locks
+from bucketlake.commit import heartbeat, locks, yielding
 from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.write import job
@@ -113,4 +113,5 @@ def processes_without_clocks() -> Iterator[None]:
         patch.setattr(locks, "RENEW_SECONDS", 1e6)
         patch.setitem(heartbeat.Heartbeat.__init__.__kwdefaults__, "every_seconds", 1e6)
         patch.setattr(job, "sleep", lambda seconds: None)
+        patch.setattr(yielding.Turn, "give_way", lambda turn: None)
         yield

@@ -14,6 +14,7 @@ from bucketlake.metadata.places import RECORD_INDEX
 from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.write import TableSpec, create
+from bucketlake.write.metadata_drop import plan_drop_metadata_table, run_drop_metadata_table
 from stand_ins.aging import Bucket
 from stand_ins.orders_table import SCHEMA, orders
 from stand_ins.record_index_check import places_of
@@ -36,7 +37,7 @@ def filled(index: IndexValue, table_type: str = "MERGE_ON_READ") -> Bucket:
     table.upsert(orders(range(10, 30), "second", 2))
     table.delete([3, 4])
     if index.engine in RECORD_LEVEL:
-        table.metadata.drop()
+        run_drop_metadata_table(plan_drop_metadata_table(load_state(store)), store)
     return store
 
 

@@ -37,6 +37,7 @@ from bucketlake.metadata.places import (
     PARTITION_STATS,
     RECORD_INDEX,
     STATISTICS,
+    WANTED,
     folder_of,
     is_own_instant,
     timeline_properties,
@@ -63,8 +64,6 @@ from bucketlake.timeline import (
 
 LISTED = "hoodie.table.metadata.partitions"
 LISTED_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
-WANTED = "bucketlake.metadata.partitions"
-"""A table property: what is to be listed again once it was built anew."""
 INDEX_BUILT = "bucketlake.record.index.built"
 """A table property: the instant of the metadata table that its record-level index was built by, and when it was listed.
 Who began to write by another one does not commit."""

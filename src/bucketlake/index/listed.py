@@ -60,6 +60,9 @@ class KeyRecords(Protocol):
         """Itself, if it can be asked where a key lives."""
         return None
 
+    def check_there(self, partitions: Collection[str]) -> None:  # for those who can be lost
+        """Raise `CorruptTableError` if what it has recorded of these partitions, which have rows, is gone."""
+
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
         """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
 

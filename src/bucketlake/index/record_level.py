@@ -26,6 +26,7 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     CorruptTableError,
+    IndexBeingBuiltError,
     KeyElsewhereError,
     ProofError,
     UnsupportedError,
@@ -49,7 +50,7 @@ from bucketlake.layout.names import (
     split_path,
 )
 from bucketlake.metadata.index_definitions import is_record_index_partitioned
-from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.places import RECORD_INDEX, WANTED, folder_of
 from bucketlake.metadata.record_index import Location, Locations
 from bucketlake.metadata.record_reads import fault_of
 from bucketlake.metadata.record_shard import (
@@ -574,6 +575,12 @@ def check_listed(state: TableState) -> None:
     """Refuse to write to a table by an index that is not there: who wrote last may have dropped it."""
     properties, uri = state.properties, state.store.uri
     if RECORD_INDEX not in properties.metadata_partitions:
+        if RECORD_INDEX in properties.raw.get(WANTED, "").split(","):
+            raise IndexBeingBuiltError(
+                f"the record-level index of {uri}, by which the table finds its keys, was delisted to be built anew. "
+                f"Nothing is written until it is listed again. If whoever built it has died, go on with it: "
+                f"`bucketlake metadata build {uri}`."
+            )
         raise UnsupportedError(
             subject=f"the metadata table of {uri}",
             found=f"without {RECORD_INDEX}, by which the table finds its keys: it lists "
@@ -665,7 +672,7 @@ def _prove(data: bytes, keys: pa.Array) -> None:
     held = decode_log(data, "a file of entries").keys
     if (len(held), key_hash_sum(held)) != (len(keys), key_hash_sum(keys)):
         raise ProofError(
-            f"{len(keys)} keys were to be recorded in the index, and the bytes that were made of them have {len(held)}, or "
+            f"{len(keys)} keys were to be recorded in the index, and the bytes made of them have {len(held)}, or "
             f"others. Nothing was committed. Please report it with the keys."
         )
 

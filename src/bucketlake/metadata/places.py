@@ -27,6 +27,9 @@ RECORD_INDEX = "record_index"
 MAINTAINED = STATISTICS | {FILES, RECORD_INDEX}
 """The partitions that bucketlake keeps in step."""
 
+WANTED = "bucketlake.metadata.partitions"
+"""A table property: what is to be listed again once it was built anew."""
+
 FIRST_INSTANT = "0" * 17
 """When `files` was made: Hudi counts the beginnings of partitions from zero."""
 

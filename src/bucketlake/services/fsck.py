@@ -31,8 +31,14 @@ from bucketlake.commit.heartbeat import is_alive, list_heartbeats
 from bucketlake.commit.metadata_build import committed_files
 from bucketlake.commit.metadata_table import is_listed
 from bucketlake.commit.operation import PLANNED
-from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, lost_properties
-from bucketlake.errors import BucketlakeError, ConfigError, CorruptTableError, UnsupportedError
+from bucketlake.config import COPY_PATH, MEND, PROPERTIES_PATH, RECORD_LEVEL, lost_properties
+from bucketlake.errors import (
+    BucketlakeError,
+    ConfigError,
+    CorruptTableError,
+    IndexBeingBuiltError,
+    UnsupportedError,
+)
 from bucketlake.index import Index, NoIndex, RecordedIndex, resolve_index
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.index.listed import resolve_listed
@@ -320,7 +326,10 @@ def _index_of(state: TableState) -> tuple[Index, list[Finding]]:
         if is_adopted(state.properties):
             return writing_index(state), []
         return resolve_index(state), []
-    except UnsupportedError:
+    except (UnsupportedError, IndexBeingBuiltError) as error:
+        if state.properties.engine in RECORD_LEVEL:
+            # Nobody can write the table until its index is there again.
+            return NoIndex(reason="the index is not there"), [Finding(Kind.OUT_OF_STEP, "", str(error))]
         return resolve_index(state), []  # another engine's buckets: not ours to write, and sound all the same
     except Exception as error:
         text = str(error) if isinstance(error, BucketlakeError) else _unreadable("", error).text
@@ -698,6 +707,8 @@ def _check_spelling(check: GroupCheck, rows: pa.Table, place: str) -> list[Findi
     if odd >= 0:
         text = f"{keys[odd].as_py()!r}, and its columns say {made[odd].as_py()!r}"
         found.append(Finding(Kind.WRONG_KEY, place, text))
+    if check.index.recorded is not None and check.index.recorded.keeps_partition:
+        return found  # a row whose partition has changed is where it was
     paths = generator.partition_paths(rows)
     odd = pc.index(pc.equal(paths, check.partition), False).as_py()
     if odd >= 0:

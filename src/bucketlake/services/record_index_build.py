@@ -27,7 +27,6 @@ from bucketlake.commit.metadata_build import check_buildable, is_overtaken, refu
 from bucketlake.commit.metadata_table import (
     INDEX_BUILT,
     LISTED,
-    WANTED,
     delist_index,
     is_listed,
     latest_metadata_time,
@@ -66,7 +65,7 @@ from bucketlake.metadata.index_definitions import (
     record_index_definition,
 )
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.metadata.places import RECORD_INDEX, folder_of, timeline_properties
+from bucketlake.metadata.places import RECORD_INDEX, WANTED, folder_of, timeline_properties
 from bucketlake.metadata.record_shards import SHARDS_MAX
 from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.read import ReadPlan, make_query, plan_read
@@ -475,6 +474,7 @@ def _runs_of(
             slice=part,
             shards=draft.shards_of(part.partition),
             instant_ms=instant_ms(part.instant, zone),
+            is_needed=state.properties.engine in RECORD_LEVEL,
         )
         for part in plan.slices
         if chosen is None or (part.partition, part.file_id) in chosen

@@ -28,6 +28,7 @@ from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     DamagedFileError,
+    IndexBeingBuiltError,
     KeyElsewhereError,
     ProofError,
     SchemaError,
@@ -62,6 +63,9 @@ from bucketlake.write.through import write_through
 
 ATTEMPTS = 6
 """How often a write is run if others keep being faster."""
+
+BUILD_LOOKS = 60
+"""How many seconds a write waits for an index that is being built."""
 
 PARTITIONS_LISTED_WHOLE = 10_000
 """Above this many partitions a write first asks its rows which ones it touches."""
@@ -118,9 +122,23 @@ def run_write(
 ) -> CommitSummary:
     """Write `rows` into the table in `store`, and say what that did.
 
-    A write that another one was faster than is run again, on what there is then, a few times.
+    A write that another one was faster than is run again, on what there is then, a few times. One whose table has its
+    index built anew waits a while for that.
     """
     options = options or WriteOptions()
+    for left in reversed(range(BUILD_LOOKS)):
+        try:
+            return _run_again(rows, store, operation, options)
+        except IndexBeingBuiltError as fault:
+            if not left:
+                raise
+            if left + 1 == BUILD_LOOKS:
+                _log.warning("waiting up to %d s: %s", BUILD_LOOKS, fault)
+            sleep(1.0)
+    raise AssertionError("the last look returns or raises")
+
+
+def _run_again(rows: Rows, store: Store, operation: Operation, options: WriteOptions) -> CommitSummary:
     watch = _Stopwatch()
     turn = Turn(store)
     for left in reversed(range(ATTEMPTS)):

@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 
 from bucketlake.commit.locks import table_lock
-from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT, WANTED
+from bucketlake.commit.metadata_table import LISTED, LISTED_INFLIGHT
 from bucketlake.commit.transaction import refuse_live_writers
 from bucketlake.config import update_properties
 from bucketlake.errors import CorruptTableError
@@ -22,6 +22,7 @@ from bucketlake.layout.names import (
     METADATA_TABLE_FOLDER,
     split_path,
 )
+from bucketlake.metadata.places import WANTED
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import FileStat, Store, in_parallel
 

@@ -10,11 +10,12 @@ import pytest
 
 from bucketlake import Table, create_table
 from bucketlake.commit.metadata_build import committed_files
-from bucketlake.commit.metadata_table import DELISTINGS, WANTED
+from bucketlake.commit.metadata_table import DELISTINGS
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.layout.names import METADATA_TABLE_FOLDER
 from bucketlake.metadata.listing import list_by_metadata
+from bucketlake.metadata.places import WANTED
 from bucketlake.metadata.step import look_at_step
 from bucketlake.state import load_state
 from bucketlake.timeline import Action, CommitMetadata, encode_commit_metadata, encode_compaction_plan

@@ -9,7 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import CommitConflictError, ConfigError, LayoutMismatchError, RecordIndex, Table, create_table
+from bucketlake import (
+    CommitConflictError,
+    ConcurrentWriteError,
+    ConfigError,
+    LayoutMismatchError,
+    RecordIndex,
+    Table,
+    create_table,
+)
+from bucketlake.commit.metadata_table import delist_index
 from bucketlake.index import RecordLevelIndex, resolve_index, shard_of
 from bucketlake.layout.names import WRITE_TOKEN, LogFileName, render_log_file_name
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
@@ -183,3 +192,31 @@ def test_a_write_that_loses_its_index_files_every_time_says_so() -> None:
         with pytest.raises(CommitConflictError, match="in which it recorded keys, is gone"):
             run_write(Leaving(orders([1, 2], "a", 1), lose), table.store, Operation.UPSERT)
     assert table.to_arrow().num_rows == 0
+
+
+def test_a_write_waits_for_an_index_that_is_being_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = a_table(RecordIndex(shards=1))
+    table.upsert(orders([1], "a", 1))
+    delist_index(table.store)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            table.metadata.build()
+
+    monkeypatch.setattr("bucketlake.write.job.sleep", sleep)
+    table.upsert(orders([1, 2], "b", 2))
+    assert len(waits) == 3
+    assert check_record_index(table.store) == 2
+
+
+def test_a_write_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = a_table(RecordIndex(shards=1))
+    table.upsert(orders([1], "a", 1))
+    delist_index(table.store)
+    waits: list[float] = []
+    monkeypatch.setattr("bucketlake.write.job.sleep", waits.append)
+    with pytest.raises(ConcurrentWriteError, match=r"delisted to be built anew.*metadata build"):
+        table.upsert(orders([1, 2], "b", 2))
+    assert 30 < len(waits) < 120

@@ -9,19 +9,19 @@ import pytest
 
 from bucketlake import RecordIndex, SimpleBuckets
 from bucketlake.commit.metadata_build import build_metadata
-from bucketlake.commit.metadata_table import WANTED
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import (
     ConcurrentWriteError,
     ConfigError,
     CorruptTableError,
+    IndexBeingBuiltError,
     ProofError,
     UnsupportedError,
 )
 from bucketlake.index.told import IndexValue
 from bucketlake.layout.names import RECORD_INDEX_BUILD_FOLDER
 from bucketlake.metadata.index_definitions import definitions
-from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.places import RECORD_INDEX, WANTED, folder_of
 from bucketlake.services import record_index_build, record_index_tasks
 from bucketlake.services.record_index_build import build_record_index, grow_record_index
 from bucketlake.services.record_index_draft import load_draft
@@ -327,7 +327,10 @@ def test_shards_are_grown_and_writers_go_by_the_new_ones(index: IndexValue) -> N
     assert table.metadata.status().shards[RECORD_INDEX] == built.shards
 
 
-def test_while_it_grows_it_is_delisted_and_a_table_that_needs_it_says_so() -> None:
+def test_while_it_grows_it_is_delisted_and_a_table_that_needs_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bucketlake.write.job.BUILD_LOOKS", 1)  # nobody waits for himself
     store = filled(RecordIndex())
     table_of(store).metadata.build()
     listed: dict[str, list[bool]] = {}
@@ -335,7 +338,7 @@ def test_while_it_grows_it_is_delisted_and_a_table_that_needs_it_says_so() -> No
     def look(function: str, _: Any) -> None:
         listed.setdefault(function, []).append(is_index_listed(store))
         if function == "put_base":
-            with pytest.raises(UnsupportedError, match="without record_index"):
+            with pytest.raises(IndexBeingBuiltError, match="delisted to be built anew"):
                 table_of(store).upsert(orders([1], "x", 9))
 
     grow_record_index(store, 2, tasks=CountedTasks(look))
