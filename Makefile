@@ -56,6 +56,7 @@ bench: setup-test ## Measure against Hudi and the floor; prints the table that t
 	@$(BIN)/python -m benchmarks.aging
 	@$(BIN)/python -m benchmarks.resizing
 	@$(BIN)/python -m benchmarks.metadata_table
+	@$(BIN)/python -m benchmarks.record_index
 
 soak: setup-test ## The randomized suites with wide seeds; takes an hour or more
 	@HYPOTHESIS_PROFILE=soak BUCKETLAKE_KILL_SECONDS=600 $(BIN)/python -m pytest tests/property tests/fault tests/interop -n 2 --timeout=7200 $(PYTEST_ARGS)

@@ -19,6 +19,7 @@ from benchmarks.contestants import (
     EVALUATED,
     FILES,
     PARQUET,
+    RECORD,
     RING,
     SOURCE,
     Here,
@@ -26,13 +27,14 @@ from benchmarks.contestants import (
 )
 from benchmarks.data import MERGED, PLAIN, make_orders
 from benchmarks.race import Result, race
-from benchmarks.suites import engines, read, write
+from benchmarks.suites import engines, read, record, write
 from benchmarks.tables import Writer, write_table
 from benchmarks.truth import truths_about
 from benchmarks.workers.base_files import BaseFiles
 from benchmarks.workers.bucketlake_alone import BucketlakeAlone
 from benchmarks.workers.bucketlake_evaluated import BucketlakeEvaluated
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
+from benchmarks.workers.bucketlake_record import BucketlakeRecord
 from benchmarks.workers.bucketlake_ring import BucketlakeRing
 from benchmarks.workers.bucketlake_source import BucketlakeSource
 from benchmarks.workers.parquet_on_spark import ParquetOnSpark
@@ -84,12 +86,13 @@ def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple
         BUCKETLAKE.name: Here(BucketlakeOnSpark(spark)),
         EVALUATED.name: Here(BucketlakeEvaluated(spark)),
         RING.name: Here(BucketlakeRing(spark)),
+        RECORD.name: Here(BucketlakeRecord(spark)),
         ALONE.name: Here(BucketlakeAlone()),
         FILES.name: Here(PlainFiles()),
     }
     return tuple(
         result
-        for case in (*write.cases(), *engines.cases())
+        for case in (*write.cases(), *engines.cases(), *record.cases()[1:])
         for result in write_race(
             case,
             suite="write",

@@ -21,7 +21,7 @@ SMALL_BYTES = 100 << 20
 """What has less is filled up."""
 REWRITTEN_PER_NEW = 4
 """How many bytes a commit rewrites, at most, for each that it brings to a partition."""
-REWRITTEN_ALWAYS = 128 << 10
+REWRITTEN_ALWAYS = 32 << 10
 """As many at least: that costs little beside the commit itself, and a file group for every small batch costs more."""
 
 
