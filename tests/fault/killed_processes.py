@@ -4,7 +4,8 @@
 
     writer-0 to 2    upsert batches
     service          compaction, clustering, clean, archive, savepoints
-    changer          rescales or resizes, whole, cut off and resumed; overwrites and empties a partition of its own
+    changer          rescales or resizes, whole, cut off and resumed, or builds and compacts the record-level index;
+                     overwrites and empties a partition of its own
     undoer           takes back the newest write, restores savepoints, rolls rescales back, aborts what is pending
     reader           reads snapshots, and pages through the increments: the only one that is let be
 
@@ -48,6 +49,7 @@ from bucketlake.services import (
     run_restore,
     schedule_resize,
 )
+from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.services.rescale import new_rules, rescale_table
 from bucketlake.services.resize_plan import ResizeTrigger
 from bucketlake.state import load_state
@@ -298,6 +300,12 @@ def change_on(arguments: Arguments) -> None:
             "plan": lambda: schedule_resize(store, look_for_resize(store, chance.choice((SPLIT, MERGE)))),
             "run": lambda: [run_resize(store, i) for i in sorted(_pending_resizes(store))],
         }
+    elif "record" in arguments.kind:
+        acts |= {
+            "build": lambda: table.metadata.build(),  # what a rebuild or a restore that was killed has left
+            "rebuild": lambda: table.metadata.rebuild(),
+            "index compaction": lambda: compact_metadata(store),
+        }
     else:
         acts |= {
             "overwrite": lambda: table.buckets.overwrite(chance.choice(RULES)),
@@ -365,7 +373,7 @@ def undo_on(arguments: Arguments) -> None:
         return table.rollback(chance.choice(pending)) if pending else None
 
     acts: dict[str, Callable[[], object]] = {"rollback": roll_back, "restore": restore, "abort": abort}
-    if "ring" not in arguments.kind:
+    if "ring" not in arguments.kind and "record" not in arguments.kind:
 
         def roll_back_rescales() -> object:
             rescales = [v.instant for v in table.buckets.show_config() if v.instant.strip("0")]
