@@ -71,7 +71,7 @@ def test_killed_on_a_disk(
 
 @pytest.mark.s3
 @pytest.mark.shows("H2", "H3", "X2", "X9")
-@pytest.mark.parametrize("kind", KINDS if IS_LONG else ["record mor"])
+@pytest.mark.parametrize("kind", KINDS if IS_LONG else ["simple cow"])
 @pytest.mark.parametrize("seed", seeds(default_count=1))
 def test_killed_on_s3(
     kind: str,

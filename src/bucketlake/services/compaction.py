@@ -39,6 +39,7 @@ from bucketlake.errors import (
     ConcurrentWriteError,
     ConfigError,
     CorruptTableError,
+    InstantError,
     ProofError,
     UnsupportedError,
 )
@@ -615,7 +616,7 @@ def _compacted_before(state: TableState, instant: str) -> Compacted:
         if metadata.is_compaction:
             return _report(instant, completed, metadata)
     pending = [i.requested for i in state.timeline.pending(Action.COMPACTION)]
-    raise ConfigError(
+    raise InstantError(
         f"there is no compaction {instant} on the timeline. "
         + (f"Pending: {', '.join(pending)}." if pending else "None is pending; schedule one first.")
     )

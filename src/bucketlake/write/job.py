@@ -457,11 +457,15 @@ def _aborted_on_failure(transaction: Transaction) -> Iterator[None]:
 
 @contextmanager
 def _checked_again(state: TableState) -> Iterator[None]:
-    """A file that others made needless, and a clean deleted, since the timeline was read is no damage: begin again."""
+    """A file that others made needless, and a clean deleted, since the timeline was read is no damage: begin again.
+
+    Nor is one of an index that was built anew, of which the properties tell.
+    """
     try:
         yield
     except (DamagedFileError, FileNotFoundError) as fault:
-        if _done(load_state(state.store)) == _done(state):
+        now = load_state(state.store)
+        if _done(now) == _done(state) and now.properties.raw == state.properties.raw:
             raise
         raise CommitConflictError(
             f"others have changed the table since this write began: a file is gone ({fault}). Nothing of it is "

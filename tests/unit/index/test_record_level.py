@@ -220,3 +220,20 @@ def test_a_write_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ConcurrentWriteError, match=r"delisted to be built anew.*metadata build"):
         table.upsert(orders([1, 2], "b", 2))
     assert 30 < len(waits) < 120
+
+
+def test_a_write_whose_index_is_built_anew_while_it_looks_keys_up_is_run_again() -> None:
+    table = a_table(RecordIndex(shards=1))
+    table.upsert(orders(range(4), "a", 1))
+    runs: list[str] = []
+
+    class Late(ArrowRows):
+        def run(self, plan: Any) -> Any:
+            runs.append(plan.instant)
+            if len(runs) == 1:
+                table.metadata.rebuild()
+            return super().run(plan)
+
+    run_write(Late(orders([1, 9], "b", 2)), table.store, Operation.UPSERT)
+    assert len(runs) == 2
+    assert check_record_index(table.store) == 5
