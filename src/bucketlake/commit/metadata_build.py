@@ -24,6 +24,7 @@ from bucketlake.commit.metadata_table import (
     delist,
     is_listed,
     put_instant,
+    refuse_indexer,
     wanted_partitions,
 )
 from bucketlake.commit.operation import TRANSACTIONS
@@ -132,7 +133,8 @@ def plan_build(state: TableState, *, anew: bool = False) -> MetadataBuild:
 
 
 def check_buildable(state: TableState) -> None:
-    """Refuse a table of an older version: its metadata table would have to be of that version too."""
+    """Refuse a table of an older version, whose metadata table would have to be of that version too; or Hudi's turn."""
+    refuse_indexer(state.store, state.properties)
     version = state.properties.table_version
     if version != WRITABLE_VERSION:
         raise UnsupportedError(
@@ -332,7 +334,7 @@ def refuse_hudi(store: Store, timeline: Timeline) -> None:
         raise ConcurrentWriteError(
             f"the metadata table of {store.uri} is not built while the {pending.action} of {pending.requested} is "
             f"pending: it is not ours, and would complete without telling it. Try again when it is done; if its "
-            f"writer died, roll it back with `bucketlake recover` or Hudi."
+            f"writer died, the next write of ours or of Hudi's rolls it back."
         )
 
 

@@ -105,16 +105,22 @@ def unmaintained(store: Store, properties: TableProperties) -> tuple[str, ...]:
     return tuple(sorted(listed - kept))
 
 
-def check_maintained(store: Store, properties: TableProperties) -> None:
-    """Refuse a table whose metadata table has parts that would not follow what we write, and are not to be delisted."""
+def refuse_indexer(store: Store, properties: TableProperties) -> None:
+    """Refuse a table of which Hudi is building a part of the metadata table: it would not learn of what we do."""
     inflight = properties.raw.get(LISTED_INFLIGHT, "").strip()
     if inflight:
         raise UnsupportedError(
             subject=f"{LISTED_INFLIGHT} of {store.uri}",
             found=inflight,
-            supported="writing while nobody builds a part of the metadata table",
-            remedy="Wait until Hudi's indexer is done; if it died, drop that index with Hudi.",
+            supported="changing tables while nobody builds a part of the metadata table",
+            remedy="Wait until Hudi's indexer is done. If it died, drop that index with Hudi, or the metadata table: "
+            f"`bucketlake metadata drop {store.uri}`.",
         )
+
+
+def check_maintained(store: Store, properties: TableProperties) -> None:
+    """Refuse a table whose metadata table has parts that would not follow what we write, and are not to be delisted."""
+    refuse_indexer(store, properties)
     others = unmaintained(store, properties)
     if others and properties.raw.get(UNMAINTAINED) != OnUnmaintained.DELIST:
         raise UnsupportedError(

@@ -212,3 +212,18 @@ def test_a_table_of_the_command_line_may_have_one(
     assert "None" not in said
     code, _, said = run("metadata", "bild", place)
     assert code == 2 and "Did you mean 'build', 'rebuild'? See" in said
+
+
+@pytest.mark.shows("M2")
+@pytest.mark.parametrize("act", ["build", "rebuild"])
+def test_nothing_is_built_while_hudi_builds_a_part_of_it(tmp_path: Path, act: str) -> None:
+    table = made(tmp_path / "t", metadata=act == "rebuild")
+    table.upsert(rows(0, 3, 1))
+    update_properties(table.store, {"hoodie.table.metadata.partitions.inflight": "record_index"})
+    before = load_properties(table.store).raw
+    with pytest.raises(UnsupportedError, match=r"record_index.*Wait until Hudi.*metadata drop"):
+        getattr(table.metadata, act)()
+    assert load_properties(table.store).raw == before
+    table.metadata.drop()
+    table.metadata.build()
+    assert_kept(table)
