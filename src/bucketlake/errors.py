@@ -20,6 +20,8 @@
         ConcurrentWriteError   found when a write begins: another one is under way
           IndexBeingBuiltError   or the index that it would look keys up in is being built
         CommitConflictError    found when it commits: another one was faster
+        StreamConflictError    another query writes the batches of the same stream
+      ReplayError            a batch that was committed comes again with other rows
 
 Catch the middle names; the leaves exist so that a test can be exact.
 A message says what was found, what was expected, and what to do next.
@@ -134,6 +136,14 @@ class CommitConflictError(ConflictError):
 
     is_partial = False
     """Whether only some of the file groups that ours wrote are concerned."""
+
+
+class StreamConflictError(ConflictError):
+    """Another query writes the batches of the same stream."""
+
+
+class ReplayError(ProofError):
+    """A batch of a stream that was committed comes again with other rows."""
 
 
 def shown(value: object) -> str:

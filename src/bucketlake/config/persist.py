@@ -45,9 +45,14 @@ _CHANGING = frozenset(
         "hoodie.table.metadata.partitions.inflight",
         "hoodie.table.index.defs.path",
         "hoodie.table.checksum",
+        "bucketlake.metadata.partitions",
+        "bucketlake.metadata.delistings",
+        "bucketlake.record.index.built",
+        "bucketlake.record.index.growing",
     }
 )
-"""What Hudi may change in the life of a table. With the version anything may change."""
+"""What Hudi, or we, may change in the life of a table: a copy that was put late may have it as it was. With the version
+anything may change."""
 
 
 def create_properties(store: Store, properties: Mapping[str, str]) -> TableProperties:

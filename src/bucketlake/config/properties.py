@@ -81,6 +81,8 @@ class KeyGeneratorType(StrEnum):
 class BucketEngine(StrEnum):
     SIMPLE = "SIMPLE"
     CONSISTENT_HASHING = "CONSISTENT_HASHING"
+    DYNAMIC = "DYNAMIC"
+    """New keys go to buckets that open as others fill. Where they live says a record-level index of each partition."""
 
 
 class IndexType(StrEnum):

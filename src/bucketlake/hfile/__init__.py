@@ -17,9 +17,9 @@ kernels.py  the loops over records         twin.py  the same, to be read
 """
 
 from bucketlake.hfile.block import Codec
-from bucketlake.hfile.reader import Entries, Found, HFile
+from bucketlake.hfile.reader import UNCERTAIN, Entries, Found, HFile
 from bucketlake.hfile.sorting import ascending
 from bucketlake.hfile.source import InMemory, Source
 from bucketlake.hfile.writer import encode
 
-__all__ = ["Codec", "Entries", "Found", "HFile", "InMemory", "Source", "ascending", "encode"]
+__all__ = ["UNCERTAIN", "Codec", "Entries", "Found", "HFile", "InMemory", "Source", "ascending", "encode"]

@@ -50,6 +50,8 @@ _TAIL_BYTES = 64 << 10
 _READ_BYTES = 32 << 20
 """Blocks that are asked for at once."""
 
+UNCERTAIN = -1
+
 _LEAD_BYTE = 0xEE
 _JAVA_ORDER = bytes([*range(0xEE), 0xFE, 0xFF, *range(0xEE, 0xFE)])
 """What each byte becomes: 0xEE and 0xEF change places with all above them."""
@@ -99,16 +101,29 @@ class HFile:
             (section,) = read_ranges(source, [(start, stop - start)])
         return _opened(source, trailer, section)
 
-    def scan(self) -> Entries:
-        """Return all records."""
+    @property
+    def size_in_memory(self) -> int:
+        """How many bytes it takes while it is open."""
+        keys, numbers = self.index.keys, (self.index.offsets, self.index.sizes)
+        held = self.source.size if isinstance(self.source, InMemory) else 0
+        return held + keys.data.nbytes + keys.offsets.nbytes + sum(column.nbytes for column in numbers)
+
+    @property
+    def blocks(self) -> int:
+        """How many data blocks there are."""
+        return len(self.index.offsets)
+
+    def scan(self, blocks: range | None = None) -> Entries:
+        """Return all records, or those of a run of data blocks."""
         keys, values = ByteColumnBuilder(), ByteColumnBuilder()
-        for block in self._read(np.arange(len(self.index.offsets))):
+        run = range(self.blocks) if blocks is None else blocks
+        for block in self._read(np.arange(run.start, run.stop)):
             keys.reserve(block.count, block.key_bytes)
             values.reserve(block.count, block.value_bytes)
             everything = np.arange(block.count)
             block.append(everything, KEY_START, keys, block.key_bytes)
             block.append(everything, VALUE_START, values, block.value_bytes)
-        if keys.rows != self.entries:
+        if len(run) == self.blocks and keys.rows != self.entries:
             raise damaged(
                 self.source.name, found=f"{keys.rows} records", expected=f"the {self.entries} of the trailer"
             )
@@ -132,15 +147,24 @@ class HFile:
             return Found(at[order], found.take(pa.array(order)))
         return Found(at, found)
 
+    def blocks_of(self, keys: pa.Array | pa.ChunkedArray) -> Numbers:
+        """Return the number of the data block that alone can hold each key.
+
+        It is `UNCERTAIN` where that depends on the order that the file has.
+        """
+        asked = ByteColumn.of(keys, "keys to look up")
+        order, ascending = _sorted(asked)
+        found = np.empty(len(asked), np.int64)
+        find_blocks(self.index.keys.data, self.index.keys.offsets, ascending.data, ascending.offsets, found)
+        blocks = np.empty(len(asked), np.int64)
+        blocks[slice(None) if order is None else order] = np.maximum(found, 0)
+        blocks[_has_lead_byte(asked)] = UNCERTAIN
+        return blocks
+
     def with_prefixes(self, prefixes: pa.Array | pa.ChunkedArray) -> Entries:
         """Return the records whose key starts with one of the prefixes, each once."""
-        asked = _without_longer(_sorted(ByteColumn.of(prefixes, "prefixes"))[1])
-        is_wanted = np.zeros(len(self.index.offsets), np.bool_)
-        self._mark(asked, is_wanted)
-        if _has_lead_byte(asked).any():
-            index = _permuted(self.index.keys)
-            permuted = _sorted(_permuted(asked))[1]
-            find_prefix_blocks(index.data, index.offsets, permuted.data, permuted.offsets, is_wanted)
+        asked = _shortest(prefixes)
+        is_wanted = self._blocks_with(asked)
         keys, values = ByteColumnBuilder(), ByteColumnBuilder()
         for block in self._read(np.flatnonzero(is_wanted)):
             records = np.empty(block.count, np.int64)
@@ -153,9 +177,24 @@ class HFile:
             block.append(records[:count], VALUE_START, values, value_bytes)
         return Entries(keys.finish(), values.finish())
 
-    def _mark(self, prefixes: ByteColumn, is_wanted: npt.NDArray[np.bool_]) -> None:
+    def least_with_prefixes(self, prefixes: pa.Array | pa.ChunkedArray) -> int:
+        """Return about how many records start with one of the prefixes at the least, by the index: reads no block.
+
+        The first and the last block of a prefix may have a single one.
+        """
+        asked = _shortest(prefixes)
+        whole = int(self._blocks_with(asked).sum()) - 2 * len(asked)
+        return max(0, whole) * self.entries // max(1, len(self.index.offsets))
+
+    def _blocks_with(self, asked: ByteColumn) -> npt.NDArray[np.bool_]:
+        """Mark the blocks that can hold a key that starts with one of the ascending prefixes."""
+        is_wanted = np.zeros(len(self.index.offsets), np.bool_)
         index = self.index.keys
-        find_prefix_blocks(index.data, index.offsets, prefixes.data, prefixes.offsets, is_wanted)
+        find_prefix_blocks(index.data, index.offsets, asked.data, asked.offsets, is_wanted)
+        if _has_lead_byte(asked).any():
+            index, permuted = _permuted(index), _sorted(_permuted(asked))[1]
+            find_prefix_blocks(index.data, index.offsets, permuted.data, permuted.offsets, is_wanted)
+        return is_wanted
 
     def _search(
         self, asked: ByteColumn, rows: Numbers, values: ByteColumnBuilder, *, in_java_order: bool
@@ -317,8 +356,9 @@ def _has_lead_byte(column: ByteColumn) -> npt.NDArray[np.bool_]:
     return has
 
 
-def _without_longer(prefixes: ByteColumn) -> ByteColumn:
-    """Drop, of ascending prefixes, those that start with another one."""
-    is_kept = np.empty(len(prefixes), np.bool_)
-    mark_shortest(prefixes.data, prefixes.offsets, is_kept)
-    return _taken(prefixes, np.flatnonzero(is_kept))
+def _shortest(prefixes: pa.Array | pa.ChunkedArray) -> ByteColumn:
+    """Sort prefixes, and drop those that start with another one."""
+    ascending = _sorted(ByteColumn.of(prefixes, "prefixes"))[1]
+    is_kept = np.empty(len(ascending), np.bool_)
+    mark_shortest(ascending.data, ascending.offsets, is_kept)
+    return _taken(ascending, np.flatnonzero(is_kept))

@@ -110,6 +110,17 @@ WRITE_TOKEN = "1-0-1"
 """The token in the names we write. It is the same for every attempt at a file, so that there is one name to win."""
 
 
+def token_of_build(completed: str) -> str:
+    """Return the token of a file that is built under a number which others may build under too.
+
+    Each has a file of his own, so nobody deletes that of another, and the one that completed it can be told.
+
+    >>> token_of_build("20261118201708970")
+    '20261118-201708-970'
+    """
+    return f"{completed[:8]}-{completed[8:14]}-{completed[14:]}"
+
+
 def shadow_token(*, bucket: int, task: int) -> str:
     """Return the write token of a log that a write puts beside a resize, under the resize's instant.
 
@@ -229,12 +240,14 @@ CLAIM_FOLDER = ".hoodie/.bucketlake/commits"
 PIECES_FOLDER = ".hoodie/.bucketlake/pieces"
 """Where tasks of a running write leave rows for each other, a folder per instant. Not among the markers: Hudi takes
 every file there for one."""
-RECORD_INDEX_BUILD_FOLDER = ".hoodie/.bucketlake/record_index"
-"""What there is of a record-level index that is being built, beside the files of the index."""
+INDEX_BUILDS_FOLDER = ".hoodie/.bucketlake/index_builds"
+"""What there is of indexes that are being built, beside the files of the index: a folder for each."""
 MAINTENANCE_LEASE = ".hoodie/.bucketlake/maintenance"
 """Who is maintaining the table: one process at a time."""
 YIELD_FOLDER = ".hoodie/.bucketlake/yield"
 """Who has asked others to let it commit first."""
+STREAMS_FOLDER = ".hoodie/.bucketlake/streams"
+"""How far each stream had come when somebody last looked."""
 TIMELINE_KEEPER = ".hoodie/timeline/.keep"
 """A file that is no instant: Hudi does not open a table whose timeline folder is not there."""
 
@@ -244,6 +257,10 @@ _MARKER = re.compile(r"(.+)\.marker\.(?:CREATE|MERGE|APPEND)")
 
 def pieces_folder(instant: str) -> str:
     return f"{PIECES_FOLDER}/{instant}"
+
+
+def stream_path(name: str) -> str:
+    return f"{STREAMS_FOLDER}/{name}"
 
 
 def claim_path(number: int) -> str:

@@ -47,8 +47,9 @@ class SliceMerge:
     The counts are complete when `over` is exhausted.
     """
 
-    def __init__(self, winners: Winners) -> None:
+    def __init__(self, winners: Winners, *, noted: Sequence[str] = ()) -> None:
         self._winners = winners
+        self._noted = list(noted)
         self.inserted = 0
         """Winners whose key no base row has."""
         self.updated = 0
@@ -61,6 +62,10 @@ class SliceMerge:
         """Which winners were inserted."""
         self.has_deleted = np.zeros(len(winners.is_record), dtype=np.bool_)
         """Which winners took a base row away."""
+        self.has_lost = np.zeros(len(winners.is_record), dtype=np.bool_)
+        """Which winners lost to a base row."""
+        self.gone: list[pa.RecordBatch] = []
+        """The base rows that a winner replaced or took away, of their columns those that are to be noted."""
 
     def over(
         self, base: Iterable[pa.RecordBatch], shown: Sequence[str] | None = None
@@ -79,8 +84,11 @@ class SliceMerge:
             wins = winners.beat(batch, rows, numbers)
             self.outdated += len(wins) - int(wins.sum())
             pending[numbers[~wins]] = False
+            self.has_lost[numbers[~wins]] = True
             rows, numbers = rows[wins], numbers[wins]
             self.has_deleted[numbers] = ~winners.is_record[numbers]
+            if self._noted and len(rows):
+                self.gone.append(batch.select(self._noted).take(pa.array(rows)))
             updates = int(winners.is_record[numbers].sum())
             self.updated += updates
             self.deleted += len(numbers) - updates

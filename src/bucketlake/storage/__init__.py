@@ -10,12 +10,13 @@ concurrent.py  many requests at once
 input.py    from a store's file to something pyarrow reads
 handover.py  what tasks of a job leave for each other
 spill.py    a file being written, in memory while it is small
+kept_files.py  what a machine keeps for itself on a local disk, within a number of bytes
 memory_budget.py  what a process remembers of files, within one budget
 byte_sizes.py  numbers of bytes, as people read and write them
 """
 
 from bucketlake.storage.byte_sizes import parse_bytes, render_bytes
-from bucketlake.storage.concurrent import in_parallel
+from bucketlake.storage.concurrent import in_parallel, overlapped
 from bucketlake.storage.handover import (
     Handover,
     OnDisk,
@@ -24,6 +25,7 @@ from bucketlake.storage.handover import (
     remove_handover,
 )
 from bucketlake.storage.input import open_input
+from bucketlake.storage.kept_files import KeptFiles, Wanted, index_cache, set_index_cache
 from bucketlake.storage.local import LocalStore
 from bucketlake.storage.memory import MemoryStore
 from bucketlake.storage.memory_budget import (
@@ -43,6 +45,7 @@ __all__ = [
     "FileCache",
     "FileStat",
     "Handover",
+    "KeptFiles",
     "Listing",
     "LocalStore",
     "MemoryBudget",
@@ -52,15 +55,19 @@ __all__ = [
     "OnDisk",
     "Spill",
     "Store",
+    "Wanted",
     "check_path",
     "handover_in",
     "in_parallel",
+    "index_cache",
     "left_handovers",
     "memory_in_use",
     "open_input",
     "open_store",
+    "overlapped",
     "parse_bytes",
     "remove_handover",
     "render_bytes",
+    "set_index_cache",
     "set_memory_budget",
 ]

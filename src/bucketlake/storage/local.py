@@ -23,7 +23,9 @@ list these, remove them with what they describe, and remove them before we chang
 reads unchecked.
 
 A folder that loses its last file is removed, and those above it, so that here too folders are only prefixes of
-files. A write that finds its folder removed under its hands makes it again.
+files. A write that finds its folder removed under its hands makes it again. After a deletion the folder that is left is
+fsynced, unless the file was empty: a marker of a write that has ended, or the request of an instant that is undone, may
+come back by a power cut, and is deleted again.
 
 Symbolic links may lead anywhere inside the root; one that leads out is refused by every operation. The check
 comes before the use: it protects from what stands in a table, not from a program that swaps links while we
@@ -40,7 +42,7 @@ import shutil
 import stat as status_bits
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -170,23 +172,27 @@ class LocalStore:
         place = self.local_path(path)
         if place.is_dir() and not place.is_symlink():
             return
+        says_something = False
         try:
-            with _locked(place.parent):
+            with _locked(place.parent), suppress(FileNotFoundError):
                 _checksum_of(place).unlink(missing_ok=True)
-                place.unlink(missing_ok=True)
-            self._remove_empty_folders(place.parent)
-            _sync(place.parent)
+                says_something = place.lstat().st_size > 0
+                place.unlink()
         except (FileNotFoundError, NotADirectoryError):
             return  # Not even its folder is there.
+        left = self._remove_empty_folders(place.parent)
+        if says_something:
+            _sync(left)
 
-    def _remove_empty_folders(self, folder: Path) -> None:
+    def _remove_empty_folders(self, folder: Path) -> Path:
+        """Return the folder that is left."""
         while folder != self.root and folder.is_relative_to(self.root):
             try:
                 folder.rmdir()
             except OSError:
-                return  # Not empty, gone already, or a link.
+                return folder  # Not empty, gone already, or a link.
             folder = folder.parent
-            _sync(folder)
+        return folder
 
     def _passes_a_link(self, path: str) -> bool:
         """Whether a name on the way from the root is a link; hardly ever, and then there is nothing to follow."""

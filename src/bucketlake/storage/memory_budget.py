@@ -178,7 +178,7 @@ def set_memory_budget(budget: int | str) -> None:
     A smaller budget takes effect at once; with 0 nothing is remembered, and every read goes to the files. Other
     processes, Spark's workers among them, follow the environment variable BUCKETLAKE_MEMORY instead.
     """
-    PROCESS_BUDGET.resize(_checked_bytes(budget, name="the memory budget"))
+    PROCESS_BUDGET.resize(checked_bytes(budget, name="the memory budget"))
 
 
 def memory_in_use() -> MemoryInUse:
@@ -190,10 +190,11 @@ def _bytes_of_environment() -> int:
     text = os.environ.get(VARIABLE)
     if text is None:
         return DEFAULT_BYTES
-    return _checked_bytes(text, name=f"the environment variable {VARIABLE}")
+    return checked_bytes(text, name=f"the environment variable {VARIABLE}")
 
 
-def _checked_bytes(given: object, *, name: str) -> int:
+def checked_bytes(given: object, *, name: str, default: int = DEFAULT_BYTES) -> int:
+    """Read a bound that somebody gave: a number of bytes, or a text with a unit."""
     if isinstance(given, str):
         try:
             return parse_bytes(given)
@@ -203,5 +204,5 @@ def _checked_bytes(given: object, *, name: str) -> int:
         return given
     raise ConfigError(
         f"{name} is {given!r}. It must be a number of bytes, such as 536870912, or one with a unit, such as 512MB; "
-        f"0 remembers nothing. Without it, it is {render_bytes(DEFAULT_BYTES)}."
+        f"0 remembers nothing. Without it, it is {render_bytes(default)}."
     )

@@ -206,10 +206,12 @@ class ObjectStore:
         except FileNotFoundError as error:
             if _code_of(error) in _NO_BUCKET:
                 raise self._no_bucket() from None
-            raise FileNotFoundError(errno.ENOENT, "no such file in the store", f"{self.uri}/{path}") from None
+            raise self._no_file(path) from None
         except (AlreadyExistsError, PreconditionError) as error:
             raise _ConditionError from error
         except BaseError as error:
+            if _NO_KEY.search(str(error)):  # a request for several files answers for each in its own words
+                raise self._no_file(path) from None
             raise self._explained(error) from error
         except ValueError as error:
             raise unsafe(path, f"a name the store can't hold ({_first_line(error)})") from None
@@ -231,6 +233,9 @@ class ObjectStore:
         return ConfigError(
             f"{self.uri} answered with an error: {_first_line(error)}. Check the uri and the options."
         )
+
+    def _no_file(self, path: str) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, "no such file in the store", f"{self.uri}/{path}")
 
     def _no_bucket(self) -> ConfigError:
         return ConfigError(
@@ -255,6 +260,7 @@ class _Location:
 
 
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
+_NO_KEY = re.compile(r"\bNoSuchKey\b")
 
 
 def _parse_uri(uri: str) -> _Location:

@@ -90,7 +90,7 @@ class FaultyStore:
     def put_new(self, path: str, data: bytes | Path) -> bool:
         return self._do(f"put_new {path}", lambda: self.inner.put_new(path, data))
 
-    def replace_if(self, path: str, data: bytes, version: str) -> bool:
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
         return self._do(f"replace_if {path}", lambda: self.inner.replace_if(path, data, version))
 
     def delete(self, path: str) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bucketlake.config import TableProperties
@@ -150,6 +151,25 @@ def read_archived_commit(store: Store, archived: ArchivedInstant) -> CommitMetad
     return decode_commit_metadata(
         read_archived_body(store, archived), path=f"{archived.instant.path} (instant {archived.requested})"
     )
+
+
+def archived_bodies_with(
+    store: Store, properties: TableProperties, text: str, *, since: str | None = None
+) -> tuple[tuple[ArchivedInstant, bytes], ...]:
+    """Find the archived instants, requested at `since` or later, in whose bodies a text stands; with these bodies."""
+    if properties.timeline_layout == 1:
+        return ()
+    paths = [path for path in history_files(store, properties) if since is None or _last_of(path) >= since]
+
+    def search(path: str) -> list[tuple[ArchivedInstant, bytes]]:
+        bodies = _read_columns(store, path, ["metadata"]).column("metadata").combine_chunks()
+        has_text = pc.match_substring(bodies.cast(pa.large_binary()), text)
+        rows = pc.indices_nonzero(pc.fill_null(has_text, False)).to_pylist()
+        instants = list(_instants_in(store, path)) if rows else []
+        return [(instants[row], bytes(bodies[row].as_py())) for row in rows]
+
+    found = [one for part in in_parallel(search, paths, store) for one in part]
+    return tuple(one for one in found if since is None or one[0].requested >= since)
 
 
 def _stated_version(store: Store, folder: str) -> int | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bucketlake.commit.metadata_table import DELISTINGS
 from bucketlake.config import (
     BACKUP_PATH,
     COPY_PATH,
@@ -23,6 +24,7 @@ from bucketlake.config import (
     update_properties,
 )
 from bucketlake.errors import ConcurrentWriteError, CorruptTableError, NotATableError, TableExistsError
+from bucketlake.metadata.places import GROWING, INDEX_BUILT, WANTED
 from bucketlake.storage import LocalStore, MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 
@@ -113,6 +115,17 @@ def test_the_copy_follows_what_may_change_and_tells_what_may_not() -> None:
     assert "recordkey.fields=id" in str(mend)
     run_mend(store, mend)
     assert raw(store) == built, "the metadata table too"
+
+
+def test_a_copy_that_was_put_late_tells_of_nothing_that_comes_and_goes() -> None:
+    """Who slept puts what the properties were before others went on."""
+    store = made()
+    update_properties(store, {WANTED: "files", INDEX_BUILT: "1", GROWING: "1_2", DELISTINGS: "1"})
+    late = store.read(COPY_PATH)
+    update_properties(store, {WANTED: None, INDEX_BUILT: "2", GROWING: None, DELISTINGS: "2"})
+    store.put(COPY_PATH, late)
+    assert lost_properties(store, load_properties(store)) == ()
+    assert plan_mend(store) is None
 
 
 def test_without_a_copy_nothing_is_mended() -> None:

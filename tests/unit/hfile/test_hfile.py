@@ -86,6 +86,30 @@ def test_prefixes_that_span_blocks_and_contain_each_other_give_every_entry_once(
     assert entries.keys.cast(pa.string()).equals(keys[10_000:30_000])
 
 
+def test_the_index_tells_about_how_many_keys_start_alike_at_the_least() -> None:
+    keys, data = large_file()
+    file = HFile.open(InMemory(data))
+    block = file.entries // len(file.index.offsets)
+    for prefixes in (
+        ["k-0"],
+        ["k-01"],
+        ["k-01", "k-03"],
+        ["k-000007"],
+        ["x"],
+        [""],
+        ["a", "k-02", "k-029999"],
+    ):
+        exact = sum(key.startswith(tuple(prefixes)) for key in keys.to_pylist())
+        least = file.least_with_prefixes(pa.array(prefixes))
+        assert max(0, exact - 3 * block * len(prefixes)) <= least <= exact, prefixes
+    assert (
+        HFile.open(
+            InMemory(encode(pa.array([], pa.string()), pa.array([], pa.binary())))
+        ).least_with_prefixes(pa.array(["a"]))
+        == 0
+    )
+
+
 def test_keys_may_be_asked_for_in_any_order_and_several_times() -> None:
     _, data = large_file()
     file = HFile.open(InMemory(data))

@@ -311,6 +311,18 @@ def test_a_folder_that_loses_its_last_file_is_gone(tmp_path: Path) -> None:
     assert tmp_path.exists(), "the root stays"
 
 
+@pytest.mark.parametrize(("data", "synced"), [(b"", 0), (b"a commit", 1)])
+def test_only_the_deletion_of_what_says_something_is_made_to_last(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, data: bytes, synced: int
+) -> None:
+    store.put("temp/1/day/file.marker", data)
+    calls: list[int] = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    store.delete("temp/1/day/file.marker")
+    assert len(calls) == synced
+    assert store.list("", recursive=True).files == ()
+
+
 def test_a_folder_that_is_removed_under_a_write_is_made_again(tmp_path: Path) -> None:
     """One thread fills a folder and empties it, others write to it."""
     store = LocalStore(tmp_path)

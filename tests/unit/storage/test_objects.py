@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import GenericError
 
 from bucketlake.errors import ConfigError, UnsafePathError
 from bucketlake.storage import ObjectStore
@@ -34,6 +35,20 @@ def proxy(s3_server: S3Server) -> Iterator[FaultyProxy]:
 def shaky(store: ObjectStore, proxy: FaultyProxy) -> ObjectStore:
     """The same store, through the proxy."""
     return ObjectStore(store.uri, {**store.options, "aws_endpoint": proxy.endpoint})
+
+
+def test_a_file_that_another_deletes_at_the_same_time_is_gone_for_both(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server may answer so for one of the files that a request asks it to delete."""
+
+    def refuse(*arguments: object) -> None:
+        raise GenericError(
+            "Generic S3 error: DeleteObjects request failed for key marker: NoSuchKey (code: 404)"
+        )
+
+    monkeypatch.setattr("bucketlake.storage.objects.obstore.delete", refuse)
+    store.delete("marker")
 
 
 # Lost answers
