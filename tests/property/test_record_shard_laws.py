@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from bucketlake.metadata.record_shard import (
     look_up_shard,
     read_shard,
 )
+from bucketlake.metadata.shard_ranges import NO_RANGE, ShardRanges
 from bucketlake.storage import FileStat, MemoryStore
 from stand_ins.hbase_file import HbaseStyle, hbase_file
 
@@ -212,3 +214,47 @@ def test_a_slice_of_a_column_is_written_as_the_column_it_is(places: Places, star
     log = stored(store, ".log", encode_entry_log(INSTANT, part, None))
     expected = dict(list(places.items())[start : start + length])
     assert read(store, ShardSlice(None, (log,))) == expected
+
+
+@pytest.mark.shows("R5")
+@given(BASES, LOGS, STYLES, st.integers(1, 12), st.integers(1, 9), st.lists(KEYS, max_size=12))
+@example(
+    # Java has the second before the third, bytes have them the other way round.
+    {"a": ANYWHERE, "😀": ANYWHERE, "\uffff": ANYWHERE},
+    [],
+    HbaseStyle(block_records=1),
+    1,
+    9,
+    ["a", "\uffff", "😀", "\ue000", "b"],
+)
+def test_a_range_says_of_its_keys_what_the_shard_does(
+    base: Places | None,
+    logs: list[Log],
+    style: HbaseStyle | None,
+    keys: int,
+    most: int,
+    others: list[str],
+) -> None:
+    store = MemoryStore()
+    shard = shard_of(store, base, logs, style)
+    ranges = ShardRanges.of(store, shard, keys=keys, most=most)
+    assert 1 <= ranges.count <= most
+    blocks = [block for number in range(ranges.count) for block in ranges.blocks_in(number)]
+    assert blocks == list(range(ranges.blocks))
+    expected = read_slowly(base, logs)
+    asked = [*expected, *others, *(base or {})]
+    numbers = ranges.numbers_of(pa.array(asked, pa.string())).tolist()
+    parts = [ranges.read(number) for number in range(ranges.count)]
+    found = [
+        {
+            k: p.locations.distinct[c]
+            for k, c in zip(p.keys.to_pylist(), p.locations.codes.tolist(), strict=True)
+        }
+        for p in parts
+    ]
+    for key, number in zip(asked, numbers, strict=True):
+        if number == NO_RANGE:
+            assert ranges.count > 1
+            assert any(byte >= 0xEE for byte in key.encode())
+        else:
+            assert found[number].get(key) == expected.get(key), key

@@ -23,6 +23,8 @@ INDEX_FILES_KEY = "bucketlake.index.files"
 """Where a commit's extra metadata names the files in which it recorded what became of keys."""
 CONCERNED_KEY = "bucketlake.index.concerned"
 """Where it names file groups whose keys it recorded anew without writing to them: who writes to these conflicts."""
+LOGGED_KEYS_KEY = "bucketlake.logged.keys"
+"""Where it says of its logs by how many keys their file groups have grown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,29 @@ def concerned_by(commit: CommitMetadata) -> frozenset[tuple[str, str]]:
 
 def render_concerned(groups: Iterable[tuple[str, str]]) -> str:
     return json.dumps(sorted(groups))
+
+
+def logged_keys_of(commit: CommitMetadata) -> Mapping[str, Mapping[str, int]]:
+    """Return by how many keys the logs of a commit have made file groups grow: partition -> file id -> keys.
+
+    A commit that does not say brought none, as all of Hudi's that run on Spark.
+    """
+    grown: Mapping[str, Mapping[str, int]] = json.loads(commit.extra.get(LOGGED_KEYS_KEY, "{}"))
+    return grown
+
+
+def logs_may_delete(commit: CommitMetadata) -> bool:
+    """Tell whether a log of a commit may hold deletes; of one that tells nobody what became of keys, nobody knows."""
+    is_told = INDEX_FILES_KEY in commit.extra
+    return any(stat.log_files and (stat.deleted or not is_told) for stat in commit.write_stats)
+
+
+def render_logged_keys(grown: Iterable[tuple[str, str, int]]) -> str:
+    """Write down partition, file id and number of keys of each log."""
+    by_partition: dict[str, dict[str, int]] = {}
+    for partition, file_id, keys in sorted(grown):
+        by_partition.setdefault(partition, {})[file_id] = keys
+    return json.dumps(by_partition)
 
 
 def render_index_files(files: Iterable[IndexFile]) -> str:

@@ -27,6 +27,7 @@ from bucketlake.layout.names import (
     render_index_base_file_name,
     render_log_file_name,
     split_path,
+    token_of_build,
 )
 from bucketlake.logfile.deletes import Deletes, encode_deletes
 from bucketlake.logfile.frame import BlockType, HeaderKey, encode_block
@@ -111,15 +112,16 @@ def _log(instant: str, shard: ShardChange) -> bytes:
     return b"".join(blocks)
 
 
-def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]]) -> DeltaCommit:
+def first_commit(instant: str, listing: Mapping[str, Mapping[str, int]], *, completed: str) -> DeltaCommit:
     """Return the delta commit with which `files` begins: all that there is, as a base file.
 
-    Hudi makes a shard known by a log that says nothing, and so do we.
+    That has a name of its own for every build: whoever sleeps through another's must not delete it, nor put his over
+    it. Hudi makes a shard known by a log that says nothing, and so do we.
     """
     records = records_of(Change(added=listing))
     image = encode_records(records)
     log = render_log_file_name(LogFileName(FILES_SHARD, instant, 1, "0-0-0"))
-    base = render_index_base_file_name(BaseFileName(FILES_SHARD, WRITE_TOKEN, instant))
+    base = render_index_base_file_name(BaseFileName(FILES_SHARD, token_of_build(completed), instant))
     folder = folder_of(FILES)
     files = {
         f"{folder}/{log}": encode_nothing(instant),
@@ -137,7 +139,7 @@ def first_record_commit(instant: str, shards: Iterable[str]) -> DeltaCommit:
     return DeltaCommit({f"{folder}/{name}": log for name in names}, _body(_FIRST))
 
 
-def built_record_commit(files: Iterable[IndexFile]) -> bytes:
+def built_index_commit(files: Iterable[IndexFile]) -> bytes:
     """Return the body of the delta commit with which an index begins whose files are there."""
     stats = []
     for file in files:
@@ -148,7 +150,7 @@ def built_record_commit(files: Iterable[IndexFile]) -> bytes:
         is_log = log is not None
         stats.append(
             _stat(
-                RECORD_INDEX,
+                split_path(split_path(file.path)[0])[1],
                 shard.file_id,
                 name,
                 file.size_bytes,

@@ -25,6 +25,7 @@ from bucketlake.layout.names import (
     parse_log_file_name,
     path_in_partition,
     split_path,
+    token_of_build,
 )
 from bucketlake.logfile.frame import BlockType, decode_blocks
 from bucketlake.metadata.change import tells_of
@@ -150,7 +151,7 @@ def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str, before: str
     # A savepoint has the time of the write that it protects.
     pending = {i.requested for i in step.table.pending() if i.action is not Action.SAVEPOINT}
     oldest = min(completions, default="")
-    bases: list[tuple[str, FileStat]] = []
+    bases: list[tuple[str, bool, FileStat]] = []
     logs: list[tuple[LogFileName, FileStat]] = []
     for file in files:
         name = split_path(file.path)[1]
@@ -158,13 +159,14 @@ def slice_of(files: Iterable[FileStat], step: Step, *, file_id: str, before: str
         if base is not None and base.file_id == file_id:
             is_archived = base.instant < oldest
             is_early = before is None or base.instant < before
-            bases += (
-                [(base.instant, file)] if is_early and (base.instant in completions or is_archived) else []
-            )
+            # Whoever slept through another's build may have put one, too, under the number of that.
+            is_told = base.write_token == token_of_build(completions.get(base.instant, ""))
+            if is_early and (base.instant in completions or is_archived):
+                bases.append((base.instant, is_told, file))
         if log is not None and log.file_id == file_id:
             counts = log.instant in completions and log.instant not in pending
             logs += [(log, file)] if counts else []
-    since, newest = max(bases, default=("", None))
+    since, _, newest = max(bases, default=("", False, None))
     applied = sorted(
         (log.instant, log.version, log.write_token, file)
         for log, file in logs

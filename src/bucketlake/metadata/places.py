@@ -24,11 +24,22 @@ PARTITION_STATS = "partition_stats"
 STATISTICS = frozenset({COLUMN_STATS, PARTITION_STATS})
 RECORD_INDEX = "record_index"
 """The partition that says in which file group a record key lives."""
+SECONDARY_PREFIX = "secondary_index_"
+"""Begins the names of the partitions that say which record keys have a value."""
 MAINTAINED = STATISTICS | {FILES, RECORD_INDEX}
-"""The partitions that bucketlake keeps in step."""
+"""The partitions that bucketlake keeps in step, beside those of secondary indexes."""
 
 WANTED = "bucketlake.metadata.partitions"
 """A table property: what is to be listed again once it was built anew."""
+
+INDEX_BUILT = "bucketlake.record.index.built"
+"""A table property: the instant of the metadata table that its record-level index was built by, and when it was listed.
+Who began to write by another one does not commit."""
+SECONDARY_BUILT = "bucketlake.secondary.index.built"
+"""A table property: of each secondary index, the instant of the metadata table that it was built by, when it was
+listed, and how many shards it has. Who began to write by others does not commit."""
+GROWING = "bucketlake.record.index.growing"
+"""A table property: the index grows, see `metadata/growth.py`."""
 
 FIRST_INSTANT = "0" * 17
 """When `files` was made: Hudi counts the beginnings of partitions from zero."""
@@ -36,6 +47,11 @@ FIRST_INSTANT = "0" * 17
 
 def folder_of(partition: str) -> str:
     return f"{METADATA_TABLE_FOLDER}/{partition}"
+
+
+def is_index(partition: str) -> bool:
+    """Tell whether a partition of the metadata table has entries of keys, which a write records before it commits."""
+    return partition == RECORD_INDEX or partition.startswith(SECONDARY_PREFIX)
 
 
 def timeline_properties(properties: TableProperties) -> TableProperties:

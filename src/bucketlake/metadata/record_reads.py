@@ -1,4 +1,4 @@
-"""May a reader go by the shards of the record-level index? Whatever is not certain is a no: he then reads everything.
+"""May a reader go by the shards of an index? Whatever is not certain is a no: he then reads everything.
 
 A reader who is told of too few file groups misses rows, and nobody notices. So three things must hold:
 
@@ -12,29 +12,57 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bucketlake.config import TableProperties
 from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_name, split_path
-from bucketlake.metadata.places import RECORD_INDEX, is_own_instant
-from bucketlake.metadata.record_shards import RecordShard
+from bucketlake.metadata.growth import Growth, growth_of, kept_partitions, untold
+from bucketlake.metadata.listing import ShardSlice
+from bucketlake.metadata.places import INDEX_BUILT, RECORD_INDEX, is_index, is_own_instant
+from bucketlake.metadata.secondary_index import builds_of
 from bucketlake.metadata.step import Step
 from bucketlake.storage import FileCache, FileStat, Store, in_parallel
 from bucketlake.timeline import Action, Instant, Timeline, load_timeline, read_commit_metadata
 
 
+class IndexShard(Protocol):
+    """A shard of an index, and what it is made of."""
+
+    @property
+    def file_id(self) -> str: ...
+
+    @property
+    def slice(self) -> ShardSlice: ...
+
+
 def fault_of(
-    store: Store, properties: TableProperties, table: Timeline, step: Step, shards: Sequence[RecordShard]
+    store: Store,
+    properties: TableProperties,
+    table: Timeline,
+    step: Step,
+    shards: Sequence[IndexShard],
+    *,
+    partition: str = RECORD_INDEX,
 ) -> str | None:
-    """Say why who knows the table by this timeline must not go by these shards; None if he may."""
-    if RECORD_INDEX not in properties.metadata_partitions:
-        return f"the metadata table does not list {RECORD_INDEX}"
+    """Say why who knows the table by this timeline must not go by these shards; None if he may.
+
+    `partition` is that of the metadata table in which they are.
+    """
+    if partition not in kept_partitions(properties):
+        return f"the metadata table does not list {partition}"
+    growth = growth_of(properties) if partition == RECORD_INDEX else None
     if not step.is_kept:
         return f"the metadata table is {step}"
-    return _later(store, properties, table, step, shards) or _lost(store, table, step, shards)
+    told_by_all = None if growth is None else untold(store, growth, table)
+    return (
+        told_by_all
+        or _later(store, properties, table, step, shards)
+        or _lost(store, properties, table, step, shards, growth, partition)
+    )
 
 
 def _later(
-    store: Store, properties: TableProperties, table: Timeline, step: Step, shards: Sequence[RecordShard]
+    store: Store, properties: TableProperties, table: Timeline, step: Step, shards: Sequence[IndexShard]
 ) -> str | None:
     """Look for what is of commits that were completed since the timeline was listed."""
     unseen = {i.requested: i.completed or "" for i in step.metadata.completed(Action.DELTA_COMMIT)}
@@ -62,16 +90,31 @@ def _later(
     return None
 
 
-def _lost(store: Store, table: Timeline, step: Step, shards: Sequence[RecordShard]) -> str | None:
+def _lost(
+    store: Store,
+    properties: TableProperties,
+    table: Timeline,
+    step: Step,
+    shards: Sequence[IndexShard],
+    growth: Growth | None,
+    partition: str,
+) -> str | None:
     """Look for files that commits of the metadata table tell of, and that are not there as they tell."""
     there = {_name(file): file.size_bytes for shard in shards for file in _files_of(shard)}
     bases = {
         shard.file_id: "" if (base := shard.slice.base) is None else _instant_of(base) for shard in shards
     }
-    told = in_parallel(lambda instant: (instant, _told_by(instant, store)), step.metadata.writes, store)
+    writes = [
+        i for i in step.metadata.writes if growth is None or growth.counts(i.requested, i.completed or "")
+    ]
+    told = in_parallel(lambda instant: (instant, _told_by(instant, store, partition)), writes, store)
     done = {requested for requested, _ in _done(table)}
-    # What was told before the index was built is of another one.
-    built = max((i.completed or "" for i, files in told if files and is_own_instant(i.requested)), default="")
+    # What was told before the index was built is of another one. The instant that built it may be archived, while
+    # instants of greater numbers that completed before it are not: then the properties say when that was.
+    built = max(
+        (i.completed or "" for i, files in told if files and is_own_instant(i.requested)),
+        default=_listed_at(properties, partition),
+    )
     for instant, files in told:
         is_own = is_own_instant(instant.requested)
         is_seen = is_own or instant.requested in done or _is_archived(instant.requested, table)
@@ -87,10 +130,19 @@ def _lost(store: Store, table: Timeline, step: Step, shards: Sequence[RecordShar
     return None
 
 
+def _listed_at(properties: TableProperties, partition: str) -> str:
+    """Return when an index that we built was listed; empty if that is not known."""
+    if partition == RECORD_INDEX:
+        return properties.raw.get(INDEX_BUILT, "").partition("_")[2]
+    build = builds_of(properties).get(partition)
+    return "" if build is None else build.completed
+
+
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """A file of the index, as a commit tells of it."""
+    """A file of an index, as a commit tells of it."""
 
+    partition: str
     file_id: str
     name: str
     size_bytes: int
@@ -101,8 +153,8 @@ _TOLD: FileCache[tuple[_Told, ...]] = FileCache("index commits")
 _TOLD_BYTES = 400
 
 
-def _told_by(instant: Instant, store: Store) -> tuple[_Told, ...]:
-    """Read what a commit of the metadata table tells of the index. Each is read once by a process."""
+def _told_by(instant: Instant, store: Store, partition: str) -> tuple[_Told, ...]:
+    """Read what a commit of the metadata table tells of an index. Each is read once by a process."""
     stat = FileStat(instant.path, 0, 0, instant.version)
     known = _TOLD.get(store, stat)
     if known is None:
@@ -110,12 +162,13 @@ def _told_by(instant: Instant, store: Store) -> tuple[_Told, ...]:
             stats = read_commit_metadata(store, instant).write_stats
         except FileNotFoundError:
             return ()  # archived since it was listed
-        names = ((split_path(s.path)[1], s) for s in stats if s.partition == RECORD_INDEX and s.path)
+        named = ((split_path(s.path)[1], s) for s in stats if is_index(s.partition) and s.path)
         known = tuple(
-            _Told(s.file_id, name, s.size_bytes, parse_log_file_name(name) is not None) for name, s in names
+            _Told(s.partition, s.file_id, name, s.size_bytes, parse_log_file_name(name) is not None)
+            for name, s in named
         )
         _TOLD.put(store, stat, known, _TOLD_BYTES * len(known))
-    return known
+    return tuple(file for file in known if file.partition == partition)
 
 
 def _done(table: Timeline) -> set[tuple[str, Action]]:
@@ -126,7 +179,7 @@ def _is_archived(instant: str, table: Timeline) -> bool:
     return table.start is not None and instant < table.start
 
 
-def _files_of(shard: RecordShard) -> Iterable[FileStat]:
+def _files_of(shard: IndexShard) -> Iterable[FileStat]:
     return (file for file in (shard.slice.base, *shard.slice.logs) if file is not None)
 
 

@@ -57,9 +57,12 @@ class ShardEntries:
 def read_shard(store: Store, shard: ShardSlice) -> ShardEntries:
     """Return all entries of a shard."""
     base = [] if shard.base is None else [_base_entries(store, shard.base)]
-    said = _said_last([*base, *_logs(store, shard)])
-    is_there = said.locations.codes != _NOWHERE
-    return _tidied(said if is_there.all() else _filtered(said, is_there))
+    return _those_there(_said_last([*base, *_logs(store, shard)]))
+
+
+def read_blocks(store: Store, base: FileStat, blocks: range, told: ShardEntries) -> ShardEntries:
+    """Return the entries of a run of a base file's blocks, after what is told of some keys."""
+    return _those_there(_said_last([_hfile_entries(open_base(store, base), blocks), told]))
 
 
 def look_up_shard(store: Store, shard: ShardSlice, keys: pa.Array) -> Locations:
@@ -68,11 +71,23 @@ def look_up_shard(store: Store, shard: ShardSlice, keys: pa.Array) -> Locations:
     rest = np.flatnonzero(~is_told)
     if shard.base is None or not len(rest):
         return _used(said)
-    found = _opened(store, shard.base).look_up(keys.take(pa.array(rest)))
+    found = open_base(store, shard.base).look_up(keys.take(pa.array(rest)))
     both = _joined_locations([said, decode_locations(found.values, path=shard.base.path)])
     codes = both.codes[: len(keys)]
     codes[rest[found.at]] = both.codes[len(keys) :]
     return _used(Locations(codes, both.distinct))
+
+
+def look_up_logs(
+    store: Store, logs: Sequence[FileStat], keys: pa.Array
+) -> tuple[Locations, npt.NDArray[np.bool_]]:
+    """Return where keys live by what some logs say, the oldest first, and of which keys these say anything."""
+    return _look_up_logs([_log_entries(store, log) for log in logs], keys)
+
+
+def read_logs(store: Store, logs: Sequence[FileStat]) -> ShardEntries:
+    """Return what some logs, the oldest first, say last of each of their keys; -1 is the code of one that is gone."""
+    return _said_last([_log_entries(store, log) for log in logs])
 
 
 def last_said(store: Store, shard: ShardSlice, key: str) -> tuple[FileStat | None, Location | None]:
@@ -88,7 +103,7 @@ def last_said(store: Store, shard: ShardSlice, key: str) -> tuple[FileStat | Non
             return log, None if code == _NOWHERE else said.distinct[code]
     if shard.base is None:
         return None, None
-    found = decode_locations(_opened(store, shard.base).look_up(asked).values, path=shard.base.path)
+    found = decode_locations(open_base(store, shard.base).look_up(asked).values, path=shard.base.path)
     return (shard.base, found.distinct[0]) if found.distinct else (None, None)
 
 
@@ -104,7 +119,7 @@ class ShardSize:
 
 def shard_size(store: Store, shard: ShardSlice) -> ShardSize:
     """Count what a shard is made of. Reads its logs, and the end of its base file."""
-    entries = 0 if shard.base is None else _opened(store, shard.base).entries
+    entries = 0 if shard.base is None else open_base(store, shard.base).entries
     return ShardSize(entries, sum(map(len, _logs(store, shard))))
 
 
@@ -139,7 +154,7 @@ def _look_up(logs: ShardEntries, keys: pa.Array) -> tuple[Locations, npt.NDArray
         return Locations(codes, ()), np.zeros(len(keys), np.bool_)
     asked, told = _alike(keys, logs.keys)
     # Logs may have far more keys than are asked for: first drop the others, then see what was said last.
-    hits = _said_last([_filtered(logs, pc.is_in(told, value_set=asked).to_numpy(zero_copy_only=False))])
+    hits = _said_last([some_entries(logs, pc.is_in(told, value_set=asked).to_numpy(zero_copy_only=False))])
     places = pc.index_in(asked, value_set=hits.keys.cast(asked.type))
     is_told = places.is_valid().to_numpy(zero_copy_only=False)
     codes[is_told] = hits.locations.codes[places.drop_null().to_numpy()]
@@ -219,14 +234,12 @@ def _log_entries(store: Store, file: FileStat) -> ShardEntries:
     return known
 
 
-def _opened(store: Store, file: FileStat) -> hfile.HFile:
+def open_base(store: Store, file: FileStat) -> hfile.HFile:
     """Open a base file to look keys up: its index is read once by a process."""
     known = _BASES.get(store, file)
     if known is None:
         known = hfile.HFile.open(StoredFile(store, file))
-        index, source = known.index, known.source
-        size = index.keys.data.nbytes + index.keys.offsets.nbytes + index.offsets.nbytes + index.sizes.nbytes
-        _BASES.put(store, file, known, size + (source.size if isinstance(source, hfile.InMemory) else 0))
+        _BASES.put(store, file, known, known.size_in_memory)
     return known
 
 
@@ -259,10 +272,10 @@ def _base_entries(store: Store, file: FileStat) -> ShardEntries:
     return _hfile_entries(hfile.HFile.open(StoredFile(store, file)))
 
 
-def _hfile_entries(file: hfile.HFile) -> ShardEntries:
-    """Read all entries, in the order of the file: ours, or if Hudi wrote it that of Java's strings."""
+def _hfile_entries(file: hfile.HFile, blocks: range | None = None) -> ShardEntries:
+    """Read entries, all or those of some blocks, in the order of the file: ours, or if Hudi wrote it Java's."""
     path = file.source.name
-    entries = file.scan()
+    entries = file.scan(blocks)
     kind = pa.large_string() if pa.types.is_large_binary(entries.keys.type) else pa.string()
     try:
         keys = entries.keys.cast(kind)
@@ -286,7 +299,7 @@ def _said_last(parts: Sequence[ShardEntries]) -> ShardEntries:
     """Put parts over parts, the oldest first: of every key what was said of it last, keys ascending."""
     said = _sorted(_joined(parts))
     is_last = _is_last(said.keys)
-    return said if is_last.all() else _filtered(said, is_last)
+    return said if is_last.all() else some_entries(said, is_last)
 
 
 def _joined(parts: Sequence[ShardEntries]) -> ShardEntries:
@@ -323,7 +336,7 @@ def _taken(entries: ShardEntries, rows: Sequence[int]) -> ShardEntries:
     return ShardEntries(entries.keys.take(pa.array(rows, pa.int64())), locations)
 
 
-def _filtered(entries: ShardEntries, is_kept: npt.NDArray[np.bool_]) -> ShardEntries:
+def some_entries(entries: ShardEntries, is_kept: npt.NDArray[np.bool_]) -> ShardEntries:
     locations = Locations(entries.locations.codes[is_kept], entries.locations.distinct)
     return ShardEntries(entries.keys.filter(pa.array(is_kept)), locations)
 
@@ -335,8 +348,11 @@ def _is_last(keys: pa.Array) -> npt.NDArray[np.bool_]:
     return is_last
 
 
-def _tidied(entries: ShardEntries) -> ShardEntries:
-    return ShardEntries(entries.keys, _used(entries.locations))
+def _those_there(said: ShardEntries) -> ShardEntries:
+    """Drop the keys that are gone."""
+    is_there = said.locations.codes != _NOWHERE
+    there = said if is_there.all() else some_entries(said, is_there)
+    return ShardEntries(there.keys, _used(there.locations))
 
 
 def _used(locations: Locations) -> Locations:

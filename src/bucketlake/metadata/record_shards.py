@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from bucketlake.config import TableProperties
+from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import CommitConflictError, ConfigError
 from bucketlake.layout.names import (
     BaseFileName,
@@ -25,8 +25,9 @@ from bucketlake.layout.names import (
     parse_log_file_name,
     split_path,
 )
+from bucketlake.metadata.growth import growth_of
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.metadata.places import RECORD_INDEX, folder_of, is_own_instant
+from bucketlake.metadata.places import GROWING, INDEX_BUILT, RECORD_INDEX, folder_of, is_own_instant
 from bucketlake.metadata.shards import Shards, list_shards
 from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
 from bucketlake.storage import FileStat, Store
@@ -93,18 +94,47 @@ def pinned_shards(
 
     Sorted by partition and number. `CommitConflictError` if what they were then cannot be told any more.
     """
+    step, slices = pinned_slices(store, properties, table, RECORD_INDEX)
+    found = [
+        RecordShard(*parsed, part)
+        for file_id, part in slices.items()
+        if (parsed := parse_shard_file_id(file_id)) is not None
+    ]
+    return step, tuple(sorted(found, key=lambda one: (one.partition or "", one.number)))
+
+
+def pinned_slices(
+    store: Store, properties: TableProperties, table: Timeline, partition: str
+) -> tuple[Step, dict[str, ShardSlice]]:
+    """Find what the shards of an index, a partition of the metadata table, were made of at that time, by file id."""
     step = look_at_step(store, properties, table)
-    shards = list_shards(store, step, [RECORD_INDEX])
+    shards = list_shards(store, step, properties, [partition])
+    if partition == RECORD_INDEX:
+        _refuse_other_set(store, properties, shards)
     known = _known_until(table)
     kept = {shard: tuple(_of_then(files, known)) for shard, files in shards.files.items()}
     _refuse_later_compactions(store, step, kept, table)
     pinned = Shards(step, kept)
-    found: list[RecordShard] = []
-    for shard, files in kept.items():
-        parsed = parse_shard_file_id(shard[1])
-        if parsed is not None and _counts(files, step):
-            found.append(RecordShard(*parsed, pinned.slice_of(shard)))
-    return step, tuple(sorted(found, key=lambda one: (one.partition or "", one.number)))
+    return step, {shard[1]: pinned.slice_of(shard) for shard, files in kept.items() if _counts(files, step)}
+
+
+def _refuse_other_set(store: Store, properties: TableProperties, shards: Shards) -> None:
+    """Refuse what was listed while others began to grow the index, or went over to the new set: some of each is there.
+
+    Files of a number that no instant has may be such; of long ago, if that is archived.
+    """
+    done = {i.requested for i in shards.step.metadata.writes}
+    instants = {parsed.instant for files in shards.files.values() for f in files if (parsed := _named(f))}
+    is_doubtful = any(is_own_instant(instant) and instant not in done for instant in instants)
+    if growth_of(properties) is None and not is_doubtful:
+        return
+    now = load_properties(store)
+    is_other = any(now.raw.get(key) != properties.raw.get(key) for key in (GROWING, INDEX_BUILT))
+    if is_other or now.metadata_partitions != properties.metadata_partitions:
+        raise CommitConflictError(
+            f"the record-level index of {store.uri} has got other shards, or is getting them, since this call looked "
+            f"at the table. Nothing was written. Run it again."
+        )
 
 
 def _known_until(table: Timeline) -> str:
@@ -190,6 +220,6 @@ def _refuse_later_compactions(
             base = parse_index_base_file_name(split_path(file.path)[1])
             if base is not None and base.instant > min(unseen):
                 raise CommitConflictError(
-                    f"others have committed to {store.uri}, and compacted its record-level index, since this call "
+                    f"others have committed to {store.uri}, and compacted its metadata table, since this call "
                     f"looked at it. Nothing was written. Run it again."
                 )

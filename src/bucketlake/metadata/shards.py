@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from bucketlake.config import TableProperties
 from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_name, split_path
 from bucketlake.metadata.delta import encode_records, encode_values
 from bucketlake.metadata.files import ALL_PARTITIONS, Entries
+from bucketlake.metadata.growth import growth_of, kept_partitions
 from bucketlake.metadata.listing import Records, ShardSlice, read_slice, slice_of
-from bucketlake.metadata.places import FILES, RECORD_INDEX, STATISTICS, folder_of
+from bucketlake.metadata.places import FILES, RECORD_INDEX, SECONDARY_PREFIX, STATISTICS, folder_of
 from bucketlake.metadata.record_shard import compacted_shard
+from bucketlake.metadata.secondary_shard import encode_secondary_base, read_entries
 from bucketlake.metadata.stats_shard import read_stats
 from bucketlake.metadata.step import Step
 from bucketlake.storage import FileStat, Store, in_parallel
@@ -44,13 +47,20 @@ class Shards:
         return found
 
 
-def list_shards(store: Store, step: Step, partitions: Iterable[str]) -> Shards:
-    """List the files of some partitions of the metadata table."""
-    wanted = sorted(partitions)
+def list_shards(
+    store: Store, step: Step, properties: TableProperties, partitions: Iterable[str] | None = None
+) -> Shards:
+    """List the files of all partitions of the metadata table that are kept, or of some; of an index that grows, those
+    of the set that counts."""
+    wanted = sorted(kept_partitions(properties) if partitions is None else partitions)
+    growth = growth_of(properties)
+    completions = {i.requested: i.completed or "" for i in step.metadata.writes}
     listings = in_parallel(store.list, [folder_of(partition) for partition in wanted], store)
     found: dict[ShardId, list[FileStat]] = {}
     for partition, listing in zip(wanted, listings, strict=True):
-        for file in listing.files:
+        is_growing = growth is not None and partition == RECORD_INDEX
+        files = growth.counting(listing.files, completions) if growth and is_growing else listing.files
+        for file in files:
             name = split_path(file.path)[1]
             parsed = parse_index_base_file_name(name) or parse_log_file_name(name)
             if parsed is not None:
@@ -65,6 +75,9 @@ def compacted_base(store: Store, partition: str, shard: ShardSlice) -> tuple[byt
         return encode_records(records), len(records)
     if partition == RECORD_INDEX:
         return compacted_shard(store, shard)
+    if partition.startswith(SECONDARY_PREFIX):
+        keys = read_entries(store, shard)
+        return encode_secondary_base(keys), len(keys)
     assert partition in STATISTICS, f"nobody has said how to merge {partition}"
     values = read_stats(store, shard)
     return encode_values(values), len(values)

@@ -61,8 +61,8 @@ def test_a_change_says_which_partitions_it_touches_though_none_is_new() -> None:
 
 
 def test_the_first_commit_is_the_same_however_its_files_were_found() -> None:
-    one = first_commit("0" * 17, {"p": {"a": 1, "b": 2}, "q": {}})
-    assert one == first_commit("0" * 17, {"q": {}, "p": {"b": 2, "a": 1}})
+    one = first_commit("0" * 17, {"p": {"a": 1, "b": 2}, "q": {}}, completed="20261118201708970")
+    assert one == first_commit("0" * 17, {"q": {}, "p": {"b": 2, "a": 1}}, completed="20261118201708970")
     assert sorted(path.rpartition(".")[2] for path in one.files) == ["1_0-0-0", "hfile"]
 
 

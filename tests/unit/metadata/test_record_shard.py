@@ -78,7 +78,7 @@ def golden_shards(folder: Path) -> tuple[Store, dict[str, ShardSlice]]:
     """The shards of a golden table's record index, by file id."""
     state = load_state(Table.open(folder).store)
     step = look_at_step(state.store, state.properties, state.timeline)
-    slices = list_shards(state.store, step, [RECORD_INDEX]).slices()
+    slices = list_shards(state.store, step, state.properties, [RECORD_INDEX]).slices()
     assert slices
     return state.store, {file_id: shard for (_, file_id), shard in slices.items()}
 
