@@ -1,11 +1,12 @@
 """Options of `format("bucketlake")`, parsed and checked.
 
 Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
-`meta_columns`. Writing: `log_format`, `maintenance`, `merge_schema`, which may be spelled `mergeSchema`. Both: `path`,
-`index`, as Python has it (`SimpleBuckets(4)`), or `buckets` for short, and `storage.<name>`, which goes to the store.
+`meta_columns`. Reading as a stream: `start`, `max_instants`, `max_rows`, `op`, `columns`, `meta_columns`. Writing:
+`log_format`, `maintenance`, `merge_schema`, which may be spelled `mergeSchema`. All: `path`, `index`, as Python has it
+(`SimpleBuckets(4)`), or `buckets` for short, and `storage.<name>`, which goes to the store.
 
-A moment (`as_of`, `begin`, `end`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data Source
-nothing of the session, so in which zone another text was meant cannot be known here.
+A moment (`as_of`, `begin`, `end`, `start`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data
+Source nothing of the session, so in which zone another text was meant cannot be known here.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, NoReturn
 
-from bucketlake.config import MaintenanceMode, parse_maintenance_mode
+from bucketlake.config import MaintenanceMode, TimelineTimezone, parse_maintenance_mode
 from bucketlake.errors import ConfigError
 from bucketlake.index import IndexValue
 from bucketlake.index.hints import is_hint
 from bucketlake.index.told import index_of_text, told
 from bucketlake.logfile import LogFormat
+from bucketlake.timeline import parse_instant_time
 from bucketlake.write import WriteOptions
 
 READING = frozenset(
@@ -37,6 +40,20 @@ READING = frozenset(
     }
 )
 WRITING = frozenset({"path", "log_format", "merge_schema", "maintenance", "index", "buckets"})
+STREAMING = frozenset(
+    {
+        "path",
+        "start",
+        "max_instants",
+        "max_rows",
+        "op",
+        "columns",
+        "meta_columns",
+        "index",
+        "buckets",
+    }
+)
+_ONLY_STREAMING = STREAMING - READING
 _SPELLINGS = {"mergeschema": "merge_schema"}
 
 
@@ -52,7 +69,9 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, raw: Mapping[str, str]) -> SourceOptions:
-        options = _known(raw, READING, "reads")
+        # Spark asks for the columns of a stream in the same way.
+        of_streams = f"; as a stream also with {', '.join(sorted(_ONLY_STREAMING))}"
+        options = _known(raw, READING, "reads", more=of_streams)
         kind = options.get("query", "snapshot")
         if kind not in ("snapshot", "read_optimized"):
             raise ConfigError(f"query is {kind!r}; expected 'snapshot' or 'read_optimized'.")
@@ -63,12 +82,74 @@ class SourceOptions:
                 "as_of": options.get("as_of"),
                 "begin": options.get("begin"),
                 "end": options.get("end"),
-                "in_zone": _refuse_without_zone,
+                "in_zone": refuse_without_zone,
                 "read_optimized": kind == "read_optimized",
                 "columns": _names(options, "columns"),
                 "meta_columns": _boolean(options, "meta_columns", default=True),
             },
         )
+
+
+class Start(StrEnum):
+    """Where a stream begins, if not at a moment."""
+
+    BEGINNING = "beginning"
+    """With the rows that are there, and then what changes."""
+    NOW = "now"
+    """With what changes from now on."""
+    OLDEST = "oldest"
+    """With the oldest change that can still be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The options of one stream of rows."""
+
+    path: str
+    table: Mapping[str, Any]
+    """Keyword arguments of `Table.open`."""
+    columns: tuple[str, ...] | None
+    meta_columns: bool
+    start: Start | str
+    """A moment, if it is none of the words."""
+    max_instants: int | None
+    max_rows: int | None
+    op: str | None
+    """The name of a column that says what became of the row."""
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, str]) -> StreamOptions:
+        options = _known(raw, STREAMING, "streams")
+        start = options.get("start", Start.BEGINNING).strip()
+        word = start.lower()
+        return cls(
+            path=options["path"],
+            table={"storage_options": _storage(options), "index": _index(options)},
+            columns=_names(options, "columns"),
+            meta_columns=_boolean(options, "meta_columns", default=True),
+            start=Start(word) if word in tuple(Start) else start,
+            max_instants=_at_least_one(options, "max_instants"),
+            max_rows=_at_least_one(options, "max_rows"),
+            op=options.get("op"),
+        )
+
+    @classmethod
+    def are_meant(cls, raw: Mapping[str, str]) -> bool:
+        """Whether there are options that only a stream has."""
+        return any(name.lower() in _ONLY_STREAMING for name in raw)
+
+    @property
+    def query(self) -> Mapping[str, Any]:
+        """Keyword arguments of `Table.plan` that say which columns are read."""
+        return {"columns": self.columns, "meta_columns": self.meta_columns}
+
+    def begin(self, timezone: TimelineTimezone) -> str:
+        """Return the completion time that `start` names."""
+        try:
+            return parse_instant_time(self.start, timezone, in_zone=refuse_without_zone)
+        except ConfigError as error:
+            words = ", ".join(Start)
+            raise ConfigError(f"start is none of {words}, and as a moment: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +184,20 @@ class SinkOptions:
         )
 
 
-def _known(raw: Mapping[str, str], known: Collection[str], does: str) -> dict[str, str]:
+def _known(raw: Mapping[str, str], known: Collection[str], does: str, *, more: str = "") -> dict[str, str]:
     options = {_SPELLINGS.get(key.lower(), key.lower()): value for key, value in raw.items()}
     unknown = sorted(k for k in options if k not in known and not k.startswith("storage."))
     if unknown:
         raise ConfigError(
             f"unknown option {', '.join(map(repr, unknown))}; bucketlake {does} with {', '.join(sorted(known))} "
-            f"and storage.<name>."
+            f"and storage.<name>{more}."
         )
     if "path" not in options:
         raise ConfigError('no path: spark.read.format("bucketlake").load("/path/of/the/table").')
     return options
 
 
-def _refuse_without_zone(clock: datetime) -> NoReturn:
+def refuse_without_zone(clock: datetime) -> NoReturn:
     raise ConfigError(
         f'the time {clock} has no offset, and format("bucketlake") cannot see the zone of the session. Write '
         f"{clock}Z, or the offset that is meant, or an instant of 14 or 17 digits; Table.read(spark, as_of=...) takes "
@@ -144,6 +225,13 @@ def _integer(options: Mapping[str, str], key: str) -> int | None:
         return int(options[key])
     except ValueError:
         raise ConfigError(f"option {key} is {options[key]!r}; expected a number.") from None
+
+
+def _at_least_one(options: Mapping[str, str], key: str) -> int | None:
+    number = _integer(options, key)
+    if number is not None and number < 1:
+        raise ConfigError(f"option {key} is {number}; expected at least 1, or nothing for no bound.")
+    return number
 
 
 def _boolean(options: Mapping[str, str], key: str, *, default: bool = False) -> bool:

@@ -37,14 +37,7 @@ class Reader(DataSourceReader):
     def _plan(self) -> ReadPlan:
         table = Table.open(self.options.path, **self.options.table)
         plan = table.plan(**{**self.options.query, "columns": self.schema.names})
-        found, wanted = plan.context.schema, self.schema
-        for one in range(len(wanted)):
-            theirs, ours = (ddl(pa.schema([schema.field(one)])) for schema in (wanted, found))
-            if theirs != ours:
-                raise SchemaError(
-                    f"the schema that was given says {theirs}, and in the table it is {ours}. Give it the table's "
-                    f"type, and cast the column of the frame."
-                )
+        check_types(plan.context.schema, self.schema)
         return plan
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -54,3 +47,14 @@ class Reader(DataSourceReader):
         slices, context = partition.value
         for file_slice in slices:
             yield from read_slice(file_slice, context)
+
+
+def check_types(found: pa.Schema, wanted: pa.Schema) -> None:
+    """Refuse types that a frame has and the table has not. `found` has the columns of `wanted`, in their order."""
+    for one in range(len(wanted)):
+        theirs, ours = (ddl(pa.schema([schema.field(one)])) for schema in (wanted, found))
+        if theirs != ours:
+            raise SchemaError(
+                f"the schema that was given says {theirs}, and in the table it is {ours}. Give it the table's "
+                f"type, and cast the column of the frame."
+            )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from bucketlake.datasource.options import SinkOptions, SourceOptions
+from bucketlake.datasource.options import SinkOptions, SourceOptions, StreamOptions
 from bucketlake.datasource.reader import Reader
+from bucketlake.datasource.stream import StreamReader, stream_schema
 from bucketlake.datasource.writer import LogWriter
 from bucketlake.spark import arrow_schema, ddl
 from bucketlake.table import Table
@@ -23,7 +24,15 @@ class BucketlakeSource(DataSource):
     def name(cls) -> str:
         return "bucketlake"
 
+    has_every_column = False
+    """Whether the frame has the columns that the table had when it was made. Spark keeps what `schema` says of it."""
+
     def schema(self) -> str:
+        if StreamOptions.are_meant(self.options):
+            stream = StreamOptions.parse(self.options)
+            self.has_every_column = stream.columns is None
+            return ddl(stream_schema(stream))
+        self.has_every_column = "columns" not in self.options
         options = SourceOptions.parse(self.options)
         return ddl(Table.open(options.path, **options.table).query(**options.query).schema)
 
@@ -31,6 +40,11 @@ class BucketlakeSource(DataSource):
         """Return what reads the columns that `schema` said, or those of a schema that the caller gave instead."""
         options, columns = SourceOptions.parse(self.options), arrow_schema(schema.jsonValue())
         return Reader(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads the table as a stream."""
+        options, columns = StreamOptions.parse(self.options), arrow_schema(schema.jsonValue())
+        return StreamReader(options, columns, has_every_column=self.has_every_column)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return LogWriter.begin(SinkOptions.parse(self.options), schema, overwrite=overwrite)
