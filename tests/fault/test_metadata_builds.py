@@ -10,13 +10,16 @@ from functools import partial
 import pytest
 
 from bucketlake import SimpleBuckets, Table
+from bucketlake.commit import locks
 from bucketlake.commit.metadata_build import BuiltMetadata, build_metadata
-from bucketlake.commit.metadata_table import is_listed
+from bucketlake.commit.metadata_table import delist, is_listed
 from bucketlake.config import load_properties
 from bucketlake.errors import ConcurrentWriteError, ConflictError
+from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
+from bucketlake.timeline.clock import system_ms
 from bucketlake.write import TableSpec, create
 from stand_ins.actors import Actor, Task, processes_without_clocks
 from stand_ins.aging import Bucket, age, copy_of
@@ -131,3 +134,37 @@ def test_writers_and_builders_at_once_end_in_one_that_has_everything(made: Bucke
     assert is_listed(load_properties(store))
     assert check_metadata(store)
     assert table_of(store).to_arrow().num_rows == 9 + 8
+
+
+@pytest.mark.parametrize("other", ["build", "build and write"])
+def test_one_that_slept_until_its_lock_ran_out_changes_nothing_of_what_others_have_built(
+    made: Bucket, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_ms = 0
+    monkeypatch.setitem(locks.table_lock.__wrapped__.__kwdefaults__, "now_ms", lambda: system_ms() + slept_ms)
+    cut_off = copy_of(made)
+    build_metadata(cut_off)
+    delist(cut_off)  # what lies there goes first
+    counting = FaultyStore(copy_of(cut_off))
+    build_metadata(counting)
+
+    def meanwhile(store: Store) -> None:
+        nonlocal slept_ms
+        slept_ms += locks.VALID_MS + 1_000
+        build_metadata(store)
+        if other == "build and write":
+            table_of(store).upsert(orders([1, 50], "w", 9))
+
+    stopped = 0
+    for number, what in enumerate(counting.operations, 1):
+        if what.split()[0] in {"list", "stat", "read"}:
+            continue
+        store = copy_of(cut_off)
+        try:
+            build_metadata(FaultyStore(store, fails_at=number, meanwhile=meanwhile))
+        except ConflictError:
+            stopped += 1
+        assert check_metadata(store), f"{number}: {what}"
+        compact_metadata(store)
+        assert check_metadata(store), f"{number}: {what}, compacted"
+    assert stopped >= 10

@@ -12,13 +12,12 @@ Cut off, it leaves files that nobody looks at, and the next build removes them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.metadata_table import (
-    INDEX_BUILT,
     LISTED,
     LISTED_INFLIGHT,
     delist,
@@ -46,15 +45,27 @@ from bucketlake.layout.names import (
     INDEX_DEFINITIONS_PATH,
     METADATA_PROPERTIES_PATH,
     METADATA_TABLE_FOLDER,
+    parse_index_base_file_name,
     partition_metadata_path,
     split_path,
+    token_of_build,
 )
 from bucketlake.layout.partition_metadata import render_partition_metadata
 from bucketlake.metadata.change import change_of, tells_of
 from bucketlake.metadata.delta import first_commit, first_record_commit
 from bucketlake.metadata.index_definitions import DEFINITIONS_KEY, define, record_index_definition
-from bucketlake.metadata.places import FILES, FIRST_INSTANT, RECORD_INDEX, WANTED, folder_of
+from bucketlake.metadata.places import (
+    FILES,
+    FIRST_INSTANT,
+    GROWING,
+    INDEX_BUILT,
+    RECORD_INDEX,
+    WANTED,
+    folder_of,
+    is_own_instant,
+)
 from bucketlake.metadata.record_shards import shard_file_id
+from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.state import TableState, list_folders, load_state, view_for
 from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
@@ -85,13 +96,17 @@ class BuiltMetadata:
     """Of a record-level index that was built with it."""
     entries: int = 0
     """Its keys."""
+    secondary: tuple[str, ...] = ()
+    """The secondary indexes that were built again with it."""
 
     def __str__(self) -> str:
         index = f"a record-level index of {self.entries:,} keys in {self.shards:,} shards"
-        if self.shards and not self.files:
-            return f"{self.table} has {index} now"
+        indexes = [index] if self.shards else []
+        indexes += [f"the secondary index {name}" for name in self.secondary]
+        if indexes and not self.files:
+            return f"{self.table} has {' and '.join(indexes)} now"
         files = f"{self.files:,} files in {self.partitions:,} partitions"
-        return f"{self.table} has a metadata table now: {files}{f'; and {index}' if self.shards else ''}"
+        return f"{self.table} has a metadata table now: {'; and '.join([files, *indexes])}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +163,8 @@ def check_buildable(state: TableState) -> None:
 def rebuild_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata | None:
     """Build the metadata table anew. Until that is done, the table has none, for anybody."""
     check_buildable(load_state(store))
-    with table_lock(store):
-        delist(store)
+    with table_lock(store) as held:
+        delist(held)
     return build_metadata(store, clock=clock)
 
 
@@ -179,20 +194,30 @@ def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata
     for _ in range(_ROUNDS):
         state = load_state(store)
         files = committed_files(state)
-        with table_lock(store):
+        with table_lock(store) as held:
             if is_listed(load_properties(store)):
                 return None  # another was faster, and what lies there is what everybody reads by
-            remove_leftovers(store)
+            remove_leftovers(held)
             claims, timeline = settle(store, properties)
             refuse_hudi(store, timeline)
             caught_up = _caught_up(store, files, state.timeline, timeline)
             if caught_up is not None:
                 completed = clock.next_instant(after=latest_time(timeline, claims))
-                _put(store, properties, caught_up, completed)
-                listed = _begin_index(store, properties, caught_up, clock.next_instant(after=completed))
-                if is_overtaken(store, properties, claims, timeline):
+                index_completed = clock.next_instant(after=completed)
+                try:
+                    _put(held, properties, caught_up, completed)
+                    listed = _begin_index(held, properties, caught_up, index_completed)
+                except ConflictError:
+                    _take_away(store, properties, {completed, index_completed})
+                    raise
+                is_late = is_listed(load_properties(store))
+                if is_late or is_overtaken(store, properties, claims, timeline):
+                    _take_away(store, properties, {completed, index_completed})
                     continue
-                update_properties(store, {LISTED_INFLIGHT: "", **listed})
+                update_properties(held, {LISTED_INFLIGHT: "", GROWING: None, **listed})
+                if is_overtaken(store, properties, claims, timeline):
+                    delist(store)  # nobody told it of what was committed while it was not listed
+                    continue
                 count = sum(map(len, caught_up.values()))
                 return BuiltMetadata(
                     table=store.uri, partitions=len(caught_up), files=count, completed=completed
@@ -204,9 +229,24 @@ def build_metadata(store: Store, *, clock: Clock | None = None) -> BuiltMetadata
 
 
 def remove_leftovers(store: Store) -> None:
-    """Delete what lies there of a metadata table that nobody lists."""
+    """Delete what lies there of a metadata table that nobody lists.
+
+    Not what the next one has too: who deletes it late, because it slept, would delete it from that.
+    """
     files = store.list(METADATA_TABLE_FOLDER, recursive=True).files
-    in_parallel(store.delete, [file.path for file in files], store)
+    kept = {METADATA_PROPERTIES_PATH, partition_metadata_path(folder_of(FILES))}
+    in_parallel(store.delete, [file.path for file in files if file.path not in kept], store)
+
+
+def _take_away(store: Store, properties: TableProperties, completed: Collection[str]) -> None:
+    """Delete what a build has put that slept through another: what has a name of its own, and nothing else."""
+    files = store.list(folder_of(FILES)).files
+    bases = {file.path: parse_index_base_file_name(split_path(file.path)[1]) for file in files}
+    tokens = set(map(token_of_build, completed))
+    mine = [path for path, base in bases.items() if base is not None and base.write_token in tokens]
+    own = load_metadata_timeline(store, properties)
+    mine += [i.path for i in own.instants if is_own_instant(i.requested) and i.completed in completed]
+    in_parallel(store.delete, mine, store)
 
 
 def committed_files(state: TableState) -> dict[str, dict[str, int]]:
@@ -263,7 +303,7 @@ def _put(store: Store, properties: TableProperties, files: Files, completed: str
     store.put(METADATA_PROPERTIES_PATH, rendered(_own_properties(properties)))
     marker = partition_metadata_path(folder_of(FILES))
     store.put(marker, render_partition_metadata(FIRST_INSTANT, 1))
-    first = first_commit(FIRST_INSTANT, files)
+    first = first_commit(FIRST_INSTANT, files, completed=completed)
     for path, content in first.files.items():
         store.put(path, content)
     put_instant(store, properties, FIRST_INSTANT, Action.DELTA_COMMIT, completed=completed, body=first.body)
@@ -277,9 +317,10 @@ def _begin_index(
     Of a table that has rows, services build it: what it is to be built of is read by tasks.
     """
     is_engine = properties.engine in RECORD_LEVEL
+    wanted = set(wanted_partitions(load_properties(store))) - {FILES}
     if not is_engine or any(files.values()):
-        is_wanted = is_engine or RECORD_INDEX in wanted_partitions(load_properties(store))
-        return {LISTED: FILES, WANTED: RECORD_INDEX if is_wanted else None}
+        again = wanted | {RECORD_INDEX} if is_engine else wanted
+        return {LISTED: FILES, WANTED: ",".join(sorted(again)) or None}
     value = stored_record_index(properties)
     instant = f"{1:0{len(FIRST_INSTANT)}d}"
     # Shards of a partition come with its first commit.
@@ -292,7 +333,7 @@ def _begin_index(
     define(store, RECORD_INDEX, record_index_definition(is_partitioned=value.per_partition))
     return {
         LISTED: f"{FILES},{RECORD_INDEX}",
-        WANTED: None,
+        WANTED: ",".join(sorted(wanted - {RECORD_INDEX})) or None,
         DEFINITIONS_KEY: INDEX_DEFINITIONS_PATH,
         INDEX_BUILT: f"{instant}_{completed}",
     }

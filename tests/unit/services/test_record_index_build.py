@@ -14,17 +14,16 @@ from bucketlake.errors import (
     ConcurrentWriteError,
     ConfigError,
     CorruptTableError,
-    IndexBeingBuiltError,
     ProofError,
     UnsupportedError,
 )
 from bucketlake.index.told import IndexValue
-from bucketlake.layout.names import RECORD_INDEX_BUILD_FOLDER
+from bucketlake.layout.names import INDEX_BUILDS_FOLDER
 from bucketlake.metadata.index_definitions import definitions
 from bucketlake.metadata.places import RECORD_INDEX, WANTED, folder_of
-from bucketlake.services import record_index_build, record_index_tasks
+from bucketlake.services import index_build, index_kind, index_tasks
+from bucketlake.services.index_draft import load_draft
 from bucketlake.services.record_index_build import build_record_index, grow_record_index
-from bucketlake.services.record_index_draft import load_draft
 from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import write_requested
@@ -64,9 +63,9 @@ def test_every_live_key_is_in_it_and_writes_keep_it_right(index: IndexValue, tab
     assert check_metadata(store)
     assert table.fsck().is_sound
     assert build_record_index(store) is None
-    assert load_draft(store).draft is None
-    left = [f.path for f in store.list(RECORD_INDEX_BUILD_FOLDER, recursive=True).files]
-    assert len(left) == 1, "only the number that was used last"
+    assert load_draft(store, RECORD_INDEX).draft is None
+    left = [f.path for f in store.list(INDEX_BUILDS_FOLDER, recursive=True).files]
+    assert len(left) == 2, "only the number that was used last, and a draft that says nothing"
 
 
 def test_an_empty_table_gets_empty_shards() -> None:
@@ -97,7 +96,7 @@ def test_the_face_builds_it_with_files_and_prints_what_it_will_do() -> None:
 
 
 def test_shards_follow_the_rows_where_nobody_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_index_build, "KEYS_PER_SHARD", 4)
+    monkeypatch.setattr(index_build, "KEYS_PER_SHARD", 4)
     store = filled(SimpleBuckets(2), "COPY_ON_WRITE")
     plan = table_of(store).metadata.plan_build(record_index=True)
     assert plan.index is not None and plan.index.shards == 7  # 28 rows
@@ -110,7 +109,7 @@ def test_shards_follow_the_rows_where_nobody_says_how_many(monkeypatch: pytest.M
 
 def test_writes_between_are_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Updates, new keys, deletes, keys that come back, a new partition: in rounds, and in the last under the lock."""
-    monkeypatch.setattr(record_index_build, "LOCKED_BYTES", 0)
+    monkeypatch.setattr(index_build, "LOCKED_BYTES", 0)
     for index in (RecordIndex(shards=3), RecordIndex(per_partition=True, shards=2)):
         for table_type in ("COPY_ON_WRITE", "MERGE_ON_READ"):
             store = filled(SimpleBuckets(2), table_type)
@@ -153,11 +152,11 @@ def test_a_writer_that_began_before_it_was_listed_runs_again(monkeypatch: pytest
 
     finish, calls = job.finish, []
 
-    def slow(prepared: Any) -> Any:
+    def slow(prepared: Any, **how: Any) -> Any:
         calls.append(1)
         if len(calls) == 1:
             build_record_index(store, RecordIndex())
-        return finish(prepared)
+        return finish(prepared, **how)
 
     monkeypatch.setattr(job, "finish", slow)
     table_of(store).upsert(orders([100, 101, 2], "late", 9))
@@ -170,19 +169,19 @@ def test_a_loss_on_the_way_fails_the_proof_and_nothing_is_listed(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     store = filled(SimpleBuckets(2))
-    encode = record_index_tasks.encode_base
+    encode = index_kind.encode_base
 
     def lossy(entries: Any) -> bytes:
         codes = entries.locations.codes.copy()
         codes[0] = (codes[0] + 1) % len(entries.locations.distinct)
-        locations = record_index_tasks.Locations(codes, entries.locations.distinct)
+        locations = index_kind.Locations(codes, entries.locations.distinct)
         if what == "place":
-            return encode(record_index_tasks.ShardEntries(entries.keys, locations))
-        less = record_index_tasks.Locations(codes[1:], entries.locations.distinct)
-        return encode(record_index_tasks.ShardEntries(entries.keys[1:], less))
+            return encode(index_kind.ShardEntries(entries.keys, locations))
+        less = index_kind.Locations(codes[1:], entries.locations.distinct)
+        return encode(index_kind.ShardEntries(entries.keys[1:], less))
 
     with monkeypatch.context() as planted:
-        planted.setattr(record_index_tasks, "encode_base", lossy)
+        planted.setattr(index_kind, "encode_base", lossy)
         with pytest.raises(ProofError, match="Nothing was listed"):
             build_record_index(store, RecordIndex(shards=1))
     assert not is_index_listed(store)
@@ -214,7 +213,7 @@ def test_a_key_in_two_partitions_is_refused_for_one_of_the_table_with_both_place
         UnsupportedError, match=r"the key '6' .* in two partitions: p\d/0.* and p\d/0.*per_partition=True"
     ):
         build_record_index(store, RecordIndex())
-    assert not is_index_listed(store) and load_draft(store).draft is None
+    assert not is_index_listed(store) and load_draft(store, RECORD_INDEX).draft is None
     assert build_record_index(store, RecordIndex(per_partition=True)) is not None
     assert check_built(store) == 29
 
@@ -299,7 +298,7 @@ def test_one_that_could_not_be_built_then_is_built_by_maintenance(monkeypatch: p
     table = table_of(store)
     table.metadata.build(record_index=True)
     with monkeypatch.context() as busy:
-        busy.setattr(rollback, "build_wanted_index", lambda *_, **__: None)
+        busy.setattr(rollback, "build_wanted_indexes", lambda *_, **__: None)
         table.rollback(load_state(store).timeline.writes[-1].requested)
     assert not is_index_listed(store)
     assert load_properties(store).raw[WANTED] == RECORD_INDEX
@@ -325,25 +324,6 @@ def test_shards_are_grown_and_writers_go_by_the_new_ones(index: IndexValue) -> N
     assert table_of(store).fsck().is_sound
     assert table.metadata.rebuild() is not None
     assert table.metadata.status().shards[RECORD_INDEX] == built.shards
-
-
-def test_while_it_grows_it_is_delisted_and_a_table_that_needs_it_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("bucketlake.write.job.BUILD_LOOKS", 1)  # nobody waits for himself
-    store = filled(RecordIndex())
-    table_of(store).metadata.build()
-    listed: dict[str, list[bool]] = {}
-
-    def look(function: str, _: Any) -> None:
-        listed.setdefault(function, []).append(is_index_listed(store))
-        if function == "put_base":
-            with pytest.raises(IndexBeingBuiltError, match="delisted to be built anew"):
-                table_of(store).upsert(orders([1], "x", 9))
-
-    grow_record_index(store, 2, tasks=CountedTasks(look))
-    assert listed == {"leave_run": [True, True], "put_base": [False, False]}
-    assert check_built(store) == 28
 
 
 def test_one_that_was_cut_off_while_it_grew_is_gone_on_with_by_any_build() -> None:
@@ -404,8 +384,8 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_a_base_file_that_does_not_hold_what_it_tells_of_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled(SimpleBuckets(2), "COPY_ON_WRITE")
-    read = record_index_tasks.read_slice
-    monkeypatch.setattr(record_index_tasks, "read_slice", lambda *a: (b.slice(1) for b in read(*a)))
+    read = index_tasks.read_slice
+    monkeypatch.setattr(index_tasks, "read_slice", lambda *a: (b.slice(1) for b in read(*a)))
     with pytest.raises(CorruptTableError, match="whose keys are not those"):
         build_record_index(store, RecordIndex())
 

@@ -1,6 +1,6 @@
-"""What tasks do for a record-level index that is being built: keys of file slices -> runs -> files of shards.
+"""What tasks do for an index that is being built: keys of entries of file slices -> runs -> files of shards.
 
-    leave_run    one file slice: its live keys, cut by shard, as one file
+    leave_run    one file slice: the keys of the entries that its live rows have, cut by shard, as one file
     put_base     one shard: the runs of all slices that have keys in it, as its base file
     put_log      one shard: what became of its keys where file groups have changed since, as a log over that
 
@@ -27,39 +27,24 @@ import pyarrow.compute as pc
 from bucketlake import hfile
 from bucketlake.basefile import FileFacts, read_footer
 from bucketlake.basefile.footer import ROWS_KEY
-from bucketlake.errors import CorruptTableError, ProofError, UnsupportedError
-from bucketlake.index.hashing_arrow import shards_of
-from bucketlake.index.record_level import check_keys
+from bucketlake.errors import CorruptTableError, ProofError
 from bucketlake.layout import DataFile, FileSlice
 from bucketlake.layout.names import (
-    RECORD_INDEX_BUILD_FOLDER,
     WRITE_TOKEN,
     BaseFileName,
     LogFileName,
-    path_in_partition,
     render_index_base_file_name,
     render_log_file_name,
 )
 from bucketlake.metadata.change import IndexFile
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.places import folder_of
 from bucketlake.metadata.record_index import Location, Locations
-from bucketlake.metadata.record_shard import (
-    ShardEntries,
-    encode_base,
-    encode_entry_log,
-    find_twice,
-    join_entries,
-    logged_keys,
-    look_up_shard,
-    read_shard,
-)
+from bucketlake.metadata.record_shard import ShardEntries, find_twice, join_entries
 from bucketlake.read import ReadContext, read_slice
 from bucketlake.schema import key_hash_sum
+from bucketlake.services.index_kind import IndexKind
 from bucketlake.storage import FileStat, Store, in_parallel, open_input
-
-RUNS_FOLDER = f"{RECORD_INDEX_BUILD_FOLDER}/runs"
-TOLD_FOLDER = f"{RECORD_INDEX_BUILD_FOLDER}/told"
 
 _FACTS = b"bucketlake"
 _MODULUS = 1 << 64
@@ -96,34 +81,39 @@ class Run:
     keys: Sum
 
 
-def run_name(file_slice: FileSlice, shards: int) -> str:
-    """Name a run after the files of the slice, and how many shards its keys are cut into."""
+def run_name(file_slice: FileSlice, shards: int, kind: IndexKind) -> str:
+    """Name a run after the files of the slice, what is read of them, and how many shards its keys are cut into."""
     every: list[DataFile] = [*file_slice.log_files]
     if file_slice.base_file is not None:
         every.append(file_slice.base_file)
     files = [(file.path, file.size_bytes) for file in every]
-    said = json.dumps([file_slice.partition, file_slice.file_id, shards, files])
+    said = json.dumps([file_slice.partition, file_slice.file_id, kind.columns, shards, files])
     return hashlib.sha256(said.encode()).hexdigest()[:40]
 
 
-def run_path(name: str) -> str:
-    return f"{RUNS_FOLDER}/{name}.arrow"
+def runs_folder(kind: IndexKind) -> str:
+    return f"{kind.folder}/runs"
+
+
+def run_path(kind: IndexKind, name: str) -> str:
+    return f"{runs_folder(kind)}/{name}.arrow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceTask:
-    """A file slice whose keys are to be read. Frozen and picklable."""
+    """A file slice whose entries are to be made. Frozen and picklable."""
 
+    kind: IndexKind
     context: ReadContext
     slice: FileSlice
     shards: int
     instant_ms: int
     is_needed: bool = False
-    """Whether the table finds its keys by the index: then it has them, whether or not Hudi would miss some."""
+    """Whether the table finds its keys by the index."""
 
     @property
     def name(self) -> str:
-        return run_name(self.slice, self.shards)
+        return run_name(self.slice, self.shards, self.kind)
 
     @property
     def size_bytes(self) -> int:
@@ -131,16 +121,15 @@ class SliceTask:
 
 
 def leave_run(task: SliceTask) -> Run | None:
-    """Read the live keys of a slice, and leave them by shard; None if files of it are gone by now."""
+    """Make the entries of a slice's live rows, and leave them by shard; None if files of it are gone by now."""
     try:
         keys = _live_keys(task)
     except FileNotFoundError:
         return None
-    if not task.is_needed:
-        check_keys(keys)
+    task.kind.check(keys, is_needed=task.is_needed)
     order = hfile.ascending(keys)
     keys = keys if order is None else keys.take(pa.array(order))
-    numbers = shards_of(keys, task.shards)
+    numbers = task.kind.shards_of(keys, task.shards)
     by_shard = np.argsort(numbers, kind="stable")
     keys, numbers = keys.take(pa.array(by_shard)), numbers[by_shard]
     found, starts, counts = np.unique(numbers, return_index=True, return_counts=True)
@@ -157,33 +146,36 @@ def leave_run(task: SliceTask) -> Run | None:
     with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for part in parts:
             writer.write_batch(pa.RecordBatch.from_arrays([part], schema=schema))
-    task.context.store.put_new(run_path(task.name), sink.getvalue().to_pybytes())
+    task.context.store.put_new(run_path(task.kind, task.name), sink.getvalue().to_pybytes())
     return Run(task.name, total(sums))
 
 
 def _live_keys(task: SliceTask) -> pa.Array:
-    batches = [batch.column(0) for batch in read_slice(task.slice, task.context)]
-    text_bytes = sum(column.nbytes for column in batches)
+    """Return the keys of the entries; the record keys that they are made of are those that the base file tells of."""
+    made, read = [], Sum()
+    for batch in read_slice(task.slice, task.context):
+        read += sum_of(batch.column(0))
+        made.append(task.kind.keys_of(pa.Table.from_batches([batch])))
+    text_bytes = sum(column.nbytes for column in made)
     kind = pa.large_string() if text_bytes > _TEXT_BYTES_MAX else pa.string()
-    keys = pa.concat_arrays([pa.array([], kind), *(column.cast(kind) for column in batches)])
     base = task.slice.base_file
     if base is not None and not task.slice.log_files:
         footer = read_footer(task.context.store, base.path)
         if ROWS_KEY in footer.metadata:
             said = FileFacts.of_footer(footer.metadata, path=base.path)
-            if Sum(said.rows, said.key_hash_sum) != sum_of(keys):
+            if Sum(said.rows, said.key_hash_sum) != read:
                 raise CorruptTableError(
                     path=base.path,
-                    found=f"{len(keys):,} rows, whose keys are not those that the file tells of",
+                    found=f"{read.rows:,} rows, whose keys are not those that the file tells of",
                     expected=f"{said.rows:,} rows with the key sum {said.key_hash_sum}",
                     remedy="Check the table: `bucketlake fsck`.",
                 )
-    return keys
+    return pa.concat_arrays([pa.array([], kind), *(column.cast(kind) for column in made)])
 
 
-def read_run(store: Store, name: str) -> Run:
+def read_run(store: Store, kind: IndexKind, name: str) -> Run:
     """Read what a run says of itself."""
-    with open_input(store, run_path(name)) as source:
+    with open_input(store, run_path(kind, name)) as source:
         facts = json.loads(pa.ipc.open_file(source).schema.metadata[_FACTS])
     return Run(name, total(Sum(rows, hashes) for _, rows, hashes in facts["shards"]))
 
@@ -196,17 +188,17 @@ class _Part:
     told: Sum
 
 
-def _read_parts(store: Store, runs: Sequence[str], shard: int) -> list[_Part]:
-    return in_parallel(lambda name: _read_part(store, name, shard), runs, store)
+def _read_parts(task: ShardTask, runs: Sequence[str]) -> list[_Part]:
+    return in_parallel(lambda name: _read_part(task, name), runs, task.store)
 
 
-def _read_part(store: Store, name: str, shard: int) -> _Part:
-    with open_input(store, run_path(name)) as source:
+def _read_part(task: ShardTask, name: str) -> _Part:
+    with open_input(task.store, run_path(task.kind, name)) as source:
         reader = pa.ipc.open_file(source)
         facts = json.loads(reader.schema.metadata[_FACTS])
         place = Location(facts["partition"], facts["file_id"], facts["instant_ms"])
         for position, (number, rows, hashes) in enumerate(facts["shards"]):
-            if number == shard:
+            if number == task.shard:
                 keys = reader.get_batch(position).column(0)
                 locations = Locations(np.zeros(len(keys), np.int32), (place,))
                 return _Part(ShardEntries(keys, locations), Sum(rows, hashes))
@@ -238,20 +230,20 @@ class Told:
         )
 
 
-def told_path(instant: str, file_id: str, round_: int) -> str:
-    return f"{TOLD_FOLDER}/{instant}/{file_id}.{round_}.json"
+def told_folder(kind: IndexKind, instant: str) -> str:
+    return f"{kind.folder}/told/{instant}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardTask:
     """One shard whose file is to be put: of all slices, or of what has changed. Frozen and picklable."""
 
+    kind: IndexKind
     store: Store
     instant: str
     file_id: str
     shard: int
     """Its number, among those of the table or of its partition."""
-    is_global: bool
     runs: tuple[str, ...]
     """Of the slices as they are."""
     size_bytes: int
@@ -263,37 +255,40 @@ class ShardTask:
 
     def base_path(self) -> str:
         name = render_index_base_file_name(BaseFileName(self.file_id, WRITE_TOKEN, self.instant))
-        return f"{folder_of(RECORD_INDEX)}/{name}"
+        return f"{folder_of(self.kind.partition)}/{name}"
 
     def log_path(self) -> str:
-        name = render_log_file_name(LogFileName(self.file_id, self.instant, max(1, self.round), WRITE_TOKEN))
-        return f"{folder_of(RECORD_INDEX)}/{name}"
+        # Version 1 is for the first round's: a shard without keys has a log that says nothing, and may get another.
+        name = render_log_file_name(LogFileName(self.file_id, self.instant, self.round + 1, WRITE_TOKEN))
+        return f"{folder_of(self.kind.partition)}/{name}"
 
 
 def put_base(task: ShardTask) -> Told:
     """Put the base file of a shard; a log that says nothing, if it has no keys."""
-    parts = _read_parts(task.store, task.runs, task.shard)
+    parts = _read_parts(task, task.runs)
     expected = total(part.told for part in parts)
     entries = join_entries([part.entries for part in parts])
     _check_once(entries, task)
     _check_sum(sum_of(entries.keys), expected, task, "read from the runs")
     groups = _by_group(entries)
     if not len(entries):
-        return _tell(task, task.log_path(), encode_entry_log(task.instant, None, None), Sum(), Sum(), Sum())
-    path, image = task.base_path(), encode_base(entries)
+        return _tell(
+            task, task.log_path(), task.kind.encode_log(task.instant, None, None), Sum(), Sum(), Sum()
+        )
+    path, image = task.base_path(), task.kind.encode_base(entries)
     del entries, parts
     task.store.put_new(path, image)
     stat = task.store.stat(path)
-    found = read_shard(task.store, ShardSlice(stat, ()))
+    found = task.kind.read(task.store, ShardSlice(stat, ()))
     _check_sum(sum_of(found.keys), expected, task, "found in its base file")
-    if _by_group(found) != groups:
+    if task.kind.knows_places and _by_group(found) != groups:
         raise ProofError(f"{path} has keys in other file groups than was told. {_NOTHING}")
     return _told(task, stat, came=expected, gone=Sum(), grown=expected)
 
 
 def put_log(task: ShardTask) -> Told:
     """Put a log with what became of the keys of a shard where file groups have changed."""
-    new, old = (_read_parts(task.store, runs, task.shard) for runs in (task.runs, task.outdated))
+    new, old = (_read_parts(task, runs) for runs in (task.runs, task.outdated))
     expected = total(part.told for part in new) - total(part.told for part in old)
     now = join_entries([part.entries for part in new])
     was = join_entries([part.entries for part in old])
@@ -301,8 +296,9 @@ def put_log(task: ShardTask) -> Told:
     names = _numbers(now, was)
     at = pc.index_in(now.keys.cast(pa.large_string()), value_set=was.keys.cast(pa.large_string()))
     is_known = at.is_valid().to_numpy(zero_copy_only=False)
-    stays = np.zeros(len(now), np.bool_)
-    stays[is_known] = names[0][is_known] == names[1][at.drop_null().to_numpy()]
+    stays = is_known.copy()
+    if task.kind.knows_places:
+        stays[is_known] = names[0][is_known] == names[1][at.drop_null().to_numpy()]
     came = ShardEntries(
         now.keys.filter(pa.array(~stays)), Locations(now.locations.codes[~stays], now.locations.distinct)
     )
@@ -316,7 +312,7 @@ def put_log(task: ShardTask) -> Told:
     _check_sum(fresh - left, expected, task, "come and gone")
     if not len(came) and not len(gone) and task.before is not None:
         return _kept(task, Told(file_id=task.file_id, round=task.round, files=(), keys=expected))
-    data = encode_entry_log(task.instant, came, gone)
+    data = task.kind.encode_log(task.instant, came, gone)
     return _tell(task, task.log_path(), data, sum_of(came.keys), left, expected)
 
 
@@ -324,8 +320,8 @@ def _tell(task: ShardTask, path: str, data: bytes, came: Sum, gone: Sum, grown: 
     """Put a log, and see that it says what it should."""
     task.store.put_new(path, data)
     stat = task.store.stat(path)
-    _check_sum(sum_of(logged_keys(task.store, stat)), came + gone, task, "found in its log")
-    here = read_shard(task.store, ShardSlice(None, (stat,)))
+    _check_sum(sum_of(task.kind.logged(task.store, stat)), came + gone, task, "found in its log")
+    here = task.kind.read(task.store, ShardSlice(None, (stat,)))
     _check_sum(sum_of(here.keys), came, task, "found to have come, in its log")
     return _told(task, stat, came=came, gone=gone, grown=grown)
 
@@ -342,7 +338,8 @@ def _told(task: ShardTask, stat: FileStat, *, came: Sum, gone: Sum, grown: Sum) 
 
 
 def _kept(task: ShardTask, told: Told) -> Told:
-    task.store.put(told_path(task.instant, task.file_id, task.round), told.as_json())
+    path = f"{told_folder(task.kind, task.instant)}/{task.file_id}.{task.round}.json"
+    task.store.put(path, told.as_json())
     return told
 
 
@@ -368,37 +365,20 @@ def _numbers(*parts: ShardEntries) -> list[npt.NDArray[np.int64]]:
 def _check_once(entries: ShardEntries, task: ShardTask) -> None:
     twice = find_twice(entries)
     if twice is not None:
-        raise _two_places(*twice, task)
+        raise task.kind.found_twice(task.store, *twice)
 
 
 def _check_strangers(now: ShardEntries, is_new: npt.NDArray[np.bool_], task: ShardTask) -> None:
-    """Refuse keys that came to a file group, and live in one that has not changed."""
+    """Refuse entries that came with a file group, and that one has which has not changed."""
     if task.before is None or not is_new.any():
         return
     keys = now.keys.filter(pa.array(is_new))
-    found = look_up_shard(task.store, task.before, keys)
+    found = task.kind.look_up(task.store, task.before, keys)
     if (found.codes >= 0).any():
         first = int(np.argmax(found.codes >= 0))
         here = now.locations.distinct[now.locations.codes[is_new][first]]
-        raise _two_places(keys[first].as_py(), found.distinct[found.codes[first]], here, task)
-
-
-def _two_places(key: str, one: Location, other: Location, task: ShardTask) -> Exception:
-    places = [path_in_partition(place.partition, place.file_id) for place in (one, other)]
-    if task.is_global and one.partition != other.partition:
-        return UnsupportedError(
-            subject=f"the key {key!r} of {task.store.uri}",
-            found=f"in two partitions: {places[0]} and {places[1]}",
-            supported="an index of the whole table where a key lives in one",
-            remedy="Nothing was listed. Build one for each partition (per_partition=True), or delete the key from one "
-            "of them.",
-        )
-    return CorruptTableError(
-        path=places[0],
-        found=f"the key {key!r}, which is in {places[1]} too",
-        expected="a key in one file group of its partition",
-        remedy="Nothing was listed. Read the partition, and write it anew with overwrite.",
-    )
+        there = found.distinct[found.codes[first]]
+        raise task.kind.found_twice(task.store, keys[first].as_py(), there, here)
 
 
 _NOTHING = "Nothing was listed. Build the index again: what there is of it is thrown away."
