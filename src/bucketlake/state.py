@@ -6,7 +6,7 @@ not follow the table, and two questions to it have one answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -17,16 +17,21 @@ from bucketlake.errors import ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.layout import (
     DataFile,
     FileGroupId,
+    FileSlice,
     Listed,
     StatedFiles,
     TimelineView,
     all_slices_of,
+    find_data_file,
     history_needed,
+    list_files,
     list_partitions,
     list_table,
     stated_files,
+    stated_in,
 )
-from bucketlake.layout.names import split_path
+from bucketlake.layout.names import path_in_partition, split_path
+from bucketlake.metadata.change import logged_keys_of, logs_may_delete
 from bucketlake.metadata.listing import list_by_metadata
 from bucketlake.schema import META_COLUMNS, avro_to_arrow
 from bucketlake.storage import FileCache, FileStat, Store, in_parallel
@@ -183,6 +188,10 @@ def view_for(state: TableState, files: Iterable[DataFile], *, trusts_listing: bo
     gone = _groups_gone(files, view)
     if gone:
         view = replace(view, replaced={**_replaced_before(state, gone), **view.replaced})
+    return _with_history(state, files, view)
+
+
+def _with_history(state: TableState, files: Collection[DataFile], view: TimelineView) -> TimelineView:
     since = history_needed(files, view)
     if since is None:
         return view
@@ -226,14 +235,25 @@ def instants_between(
     """
     if state.properties.table_version < 8:
         return _requested_between(state, begin, end)
+    return _with_metadata(
+        state,
+        [
+            (write.instant if isinstance(write, ArchivedInstant) else write, write)
+            for write in writes_between(state, begin, end)
+        ],
+    )
+
+
+def writes_between(
+    state: TableState, begin: str | None, end: str | None
+) -> tuple[Instant | ArchivedInstant, ...]:
+    """Return the writes completed in (begin, end], in order of completion, and read no body; None is no bound."""
     active = [i for i in state.timeline.writes if _in_range(i.completed, begin, end)]
     archived = [a for a in _archived_writes(state, begin) if _in_range(a.completed, begin, end)]
     # An instant that is being archived right now is on both; the active file is the one to read.
     known = {instant.requested for instant in active}
-    found: list[tuple[Instant, Instant | ArchivedInstant]] = [(instant, instant) for instant in active]
-    found += [(a.instant, a) for a in archived if a.requested not in known]
-    found.sort(key=lambda pair: (pair[0].completed, pair[0].requested))
-    return _with_metadata(state, found)
+    found: list[Instant | ArchivedInstant] = [*active, *(a for a in archived if a.requested not in known)]
+    return tuple(sorted(found, key=lambda write: (write.completed or "", write.requested)))
 
 
 def is_completed_by(
@@ -259,19 +279,82 @@ def check_as_of(state: TableState, as_of: str) -> None:
 
     Without this check rows would be missing silently (Hudi: TimelineUtils.validateTimestampAsOf).
     """
+    earliest = cleaned_before(state)
+    if earliest is not None and as_of < earliest:
+        raise ConfigError(
+            f"the table cannot be read as of {as_of}: the last clean kept files from {earliest} on. Ask for {earliest} "
+            f"or later, or have the cleaner keep more commits from now on."
+        )
+
+
+def cleaned_before(state: TableState) -> str | None:
+    """Return the requested time of the oldest write that the last clean has kept; None if there was no clean."""
     cleans = [i for i in state.timeline.instants if i.action is Action.CLEAN]
     if not cleans:
-        return
+        return None
     # One that was cut off may have deleted all that it names.
     read = read_clean_metadata if cleans[-1].is_completed else read_cleaner_plan
     earliest = read(state.store, cleans[-1]).earliest_kept
     # A clean that keeps a number of versions names no instant; the active timeline is then what is safe.
-    earliest = earliest or next((i.requested for i in state.timeline.writes), None)
-    if earliest is not None and as_of < earliest:
-        raise ConfigError(
-            f"the table cannot be read as of {as_of}: the clean at {cleans[-1].requested} kept files from "
-            f"{earliest} on. Ask for {earliest} or later, or have the cleaner keep more commits from now on."
-        )
+    return earliest or next((i.requested for i in state.timeline.writes), None)
+
+
+def cleaned_after(state: TableState, as_of: str) -> dict[str, tuple[DataFile, ...]]:
+    """Return the files that readers as of a time may have seen and later cleans have deleted, or are deleting.
+
+    Their sizes are not known. A clean that has kept what `as_of` sees is passed over. Who counts versions keeps
+    nothing for those who look back, so only the files tell.
+    """
+    found: dict[str, list[DataFile]] = {}
+    for clean in state.timeline.instants:
+        if clean.action is not Action.CLEAN or clean.requested <= as_of:
+            continue  # an earlier clean has deleted what others had taken the place of by then
+        if clean.is_completed:
+            done = read_clean_metadata(state.store, clean)
+            earliest, deleted = done.earliest_kept, done.deleted
+        else:
+            plan = read_cleaner_plan(state.store, clean)
+            earliest, deleted = plan.earliest_kept, plan.files
+        if earliest is not None and earliest <= as_of:
+            continue
+        for partition, names in deleted.items():
+            paths = (path_in_partition(partition, name) for name in names)
+            files = (find_data_file(path, size_bytes=0) for path in paths)
+            found.setdefault(partition, []).extend(file for file in files if file is not None)
+    return {partition: tuple(files) for partition, files in found.items()}
+
+
+def cleaned_file(
+    state: TableState,
+    cleaned: Mapping[str, Sequence[DataFile]],
+    listed: Mapping[str, Sequence[DataFile]],
+    view: TimelineView,
+    cut: Callable[[str, Iterable[DataFile], TimelineView], Sequence[FileSlice]],
+) -> str | None:
+    """Return a file that is gone, and that `cut` would see if no clean had deleted it; None if there is none."""
+    for partition in sorted(cleaned.keys() & listed.keys()):
+        there = {file.path: file for file in listed[partition]}
+        groups = {file.file_id for file in there.values()}
+        stated = stated_in(partition, view)
+        put_back = {
+            file.path: stated.get(file.path, file)
+            for file in cleaned[partition]
+            # A group that is gone as a whole was replaced: if not by the timeline, then before it, and nobody saw it.
+            if file.file_id in groups or (partition, file.file_id) in state.view.replaced
+        }
+        files = {**put_back, **there}.values()
+        seen: set[str] = set()
+        for part in cut(partition, files, _with_history(state, files, view)):
+            seen.update(log.path for log in part.log_files)
+            seen.update([part.base_file.path] if part.base_file is not None else [])
+        seen &= put_back.keys()
+        if seen:
+            # The metadata table still lists what a clean has deleted that is not completed.
+            found = {file.path for file in list_files(state.store, [partition])[partition]}
+            gone = seen - (found & there.keys())
+            if gone:
+                return min(gone)
+    return None
 
 
 def _stated(state: TableState) -> tuple[StatedFiles, ...]:
@@ -323,6 +406,9 @@ class _Told:
     files: StatedFiles
     schema: str | None
     replaced: Mapping[str, tuple[str, ...]]
+    logged_keys: Mapping[str, Mapping[str, int]]
+    may_delete: bool
+    """Whether its logs may hold deletes."""
 
 
 _TOLD: FileCache[_Told] = FileCache("commits")
@@ -338,7 +424,7 @@ def _told_by(instant: Instant, store: Store) -> _Told:
         stated = stated_files(
             instant.requested, ((stat.partition, stat.path, stat.size_bytes) for stat in commit.write_stats)
         )
-        known = _Told(stated, commit.schema, commit.replaced)
+        known = _Told(stated, commit.schema, commit.replaced, logged_keys_of(commit), logs_may_delete(commit))
         count = len(commit.write_stats) + sum(map(len, commit.replaced.values()))
         _TOLD.put(store, file, known, _TOLD_FILE_BYTES * count + len(commit.schema or "") + 1_000)
     return known
@@ -357,6 +443,29 @@ def _partitions_told_by(instant: Instant, store: Store) -> frozenset[str]:
     except FileNotFoundError:
         return frozenset()  # archived or rolled back since the timeline was listed
     return frozenset(told.files.files) | frozenset(told.replaced)
+
+
+def logged_keys(
+    state: TableState, instants: Collection[str]
+) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+    """Return by how many keys logs have made file groups grow, as their commits tell: instant -> partition -> file id.
+
+    `instants` are requested times of completed writes, of the active timeline or of the history.
+    """
+    active = [write for write in state.timeline.writes if write.requested in instants]
+    found = {write.requested: _told_by(write, state.store).logged_keys for write in active}
+    missing = set(instants) - found.keys()
+    if missing and state.properties.timeline_layout > 1:
+        for archived in load_history(state.store, state.properties, since=min(missing)):
+            if archived.requested in missing and archived.action in WRITE_ACTIONS:
+                found[archived.requested] = logged_keys_of(read_archived_commit(state.store, archived))
+    return found
+
+
+def may_hold_deletes(state: TableState, instants: Collection[str]) -> frozenset[str]:
+    """Return those of some writes whose logs may hold deletes; what is archived is not looked at."""
+    known = {write.requested: write for write in state.timeline.writes}
+    return frozenset(i for i in instants if i not in known or _told_by(known[i], state.store).may_delete)
 
 
 def _load_view(store: Store, properties: TableProperties, timeline: Timeline) -> TimelineView:

@@ -30,7 +30,7 @@ from bucketlake.commit.heartbeat import (
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_markers
 from bucketlake.commit.metadata_table import latest_metadata_time
-from bucketlake.commit.publishing import Decision, completed_time, decide, plan_of, publish_claim
+from bucketlake.commit.publishing import Decision, completed_time, decide, plan_of, publish_claim, settle
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError
 from bucketlake.index.keeper import Change, carry_out
@@ -72,20 +72,29 @@ Say = Callable[[Claims, Timeline], Said]
 """Makes the body of an instant, from what is there when nothing is left open; may refuse by raising."""
 
 
-def complete(begun: Begun, say: Say, *, clock: Clock | None = None) -> str:
+def complete(begun: Begun, say: Say, *, clock: Clock | None = None, publishes_later: bool = False) -> str:
     """Complete an instant; return its completion time, which may be another process's.
 
-    What `say` sees of the table is all there is: nobody completes anything in between.
+    What `say` sees of the table is all there is: nobody completes anything in between. Who `publishes_later` has it
+    decided here, once and for all, and calls `finish_decided`; whoever comes before does the same.
     """
     clock = clock or process_clock(begun.properties.timeline_timezone)
     with commit_lock(begun.store, begun.properties, begun.instant, clock):
-        done = _complete(begun, say, clock)
+        done = _complete(begun, say, clock, publishes_later=publishes_later)
     completed = done.completed if isinstance(done, Claim) else done
-    tidy(begun, done if isinstance(done, Claim) else None)
+    if not publishes_later:
+        tidy(begun, done if isinstance(done, Claim) else None)
     return completed
 
 
-def _complete(begun: Begun, say: Say, clock: Clock) -> Claim | str:
+def finish_decided(begun: Begun) -> None:
+    """Publish an instant that was decided, unless somebody has."""
+    claims, _ = settle(begun.store, begun.properties)
+    newest = claims.newest
+    tidy(begun, newest if newest is not None and newest.instant == begun.instant else None)
+
+
+def _complete(begun: Begun, say: Say, clock: Clock, *, publishes_later: bool) -> Claim | str:
     store, properties = begun.store, begun.properties
     already: str | None = None
 
@@ -97,7 +106,7 @@ def _complete(begun: Begun, say: Say, clock: Clock) -> Claim | str:
         said = say(claims, timeline)
         if said.change is not None:
             for keeper in keepers_of(properties):
-                carry_out(store, keeper.before_commit(store, timeline, said.change))
+                carry_out(store, keeper.before_commit(store, properties, timeline, said.change))
         _store_body(begun, said.body)
         return Decision(instant=begun.instant, action=begun.action, outcome=Outcome.COMMIT)
 
@@ -105,7 +114,8 @@ def _complete(begun: Begun, say: Say, clock: Clock) -> Claim | str:
     if claim is None:
         assert already is not None
         return already
-    publish_claim(store, properties, claim, is_just_taken=True)
+    if not publishes_later:
+        publish_claim(store, properties, claim, is_just_taken=True)
     return claim
 
 

@@ -131,11 +131,18 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
 
 
 def find_conflict(
-    ours: Footprint, others: Iterable[Other], *, logs_commute: bool, keeps_keys: bool = False
+    ours: Footprint,
+    others: Iterable[Other],
+    *,
+    logs_commute: bool,
+    keeps_keys: bool = False,
+    keeps_values: bool = False,
 ) -> Conflict | None:
     """Say who of `others` is in our way, and what that makes stale; None if nobody is.
 
-    `keeps_keys` tells whether the table has an index of which keys there are.
+    `keeps_keys` tells whether the table has an index of which keys there are, and `keeps_values` whether it has one of
+    the values that rows have. An index of values is told what a write changed. Two who changed the same rows, each on
+    what there was before the other, have told it too much.
 
     >>> ours = Footprint(appended=frozenset({("dt=1", "00000001")}))
     >>> find_conflict(ours, [Other("a", ours)], logs_commute=True) is None
@@ -146,7 +153,12 @@ def find_conflict(
     found = [
         Conflict(other.name, stale)
         for other in others
-        if (stale := _stale(ours, other, logs_commute=logs_commute, keeps_keys=keeps_keys)) is not None
+        if (
+            stale := _stale(
+                ours, other, logs_commute=logs_commute, keeps_keys=keeps_keys, keeps_values=keeps_values
+            )
+        )
+        is not None
     ]
     if not found:
         return None
@@ -154,7 +166,9 @@ def find_conflict(
     return whole or Conflict(found[0].name, frozenset().union(*(conflict.stale for conflict in found)))
 
 
-def _stale(ours: Footprint, other: Other, *, logs_commute: bool, keeps_keys: bool) -> frozenset[Slot] | None:
+def _stale(
+    ours: Footprint, other: Other, *, logs_commute: bool, keeps_keys: bool, keeps_values: bool
+) -> frozenset[Slot] | None:
     """Return the groups of ours that `other` makes stale, none for all of them; None if it is not in our way."""
     everything: frozenset[Slot] = frozenset()
     theirs = other.footprint
@@ -171,7 +185,7 @@ def _stale(ours: Footprint, other: Other, *, logs_commute: bool, keeps_keys: boo
     shared = ours.appended & theirs.appended
     if not ours.log_ids.keys() >= {file for file, group in theirs.log_ids.items() if group in shared}:
         return everything  # Both opened the bucket, each with an id of its own.
-    if keeps_keys and shared & (ours.removing | theirs.removing):
+    if shared and (keeps_values or (keeps_keys and shared & (ours.removing | theirs.removing))):
         return everything
     if not (rewritten or hidden or (shared and not is_ordered)):
         return None

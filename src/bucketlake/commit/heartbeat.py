@@ -27,20 +27,37 @@ _OURS = b"bucketlake"
 _log = logging.getLogger("bucketlake.write")
 
 
-def start_heartbeat(store: Store, instant: str) -> bool:
-    """Make the heartbeat of an instant; False if another writer has one for the same time."""
-    return store.put_new(heartbeat_path(instant), _OURS)
+def start_heartbeat(store: Store, instant: str, *, owner: str = "") -> bool:
+    """Make the heartbeat of an instant; False if another writer has one for the same time.
+
+    The `owner` is the stream that the instant is of, if it is of one.
+    """
+    return store.put_new(heartbeat_path(instant), _said(owner))
 
 
-def beat(store: Store, instant: str) -> None:
-    store.put(heartbeat_path(instant), _OURS)
+def beat(store: Store, instant: str, *, owner: str = "") -> None:
+    store.put(heartbeat_path(instant), _said(owner))
+
+
+def _said(owner: str) -> bytes:
+    return f"{_OURS.decode()} {owner}".encode() if owner else _OURS
+
+
+def owner_of(store: Store, instant: str) -> str:
+    """Return the stream that a pending instant is of; empty if it is of none, or its writer has ended."""
+    try:
+        words = store.read(heartbeat_path(instant)).decode(errors="replace").split(" ", 1)
+    except FileNotFoundError:
+        return ""
+    return words[1] if words[0] == _OURS.decode() and len(words) > 1 else ""
 
 
 def beat_along(store: Store, instant: str) -> None:
     """Beat for a writer in another process; one that has ended is not brought back."""
     path = heartbeat_path(instant)
     with suppress(FileNotFoundError):
-        store.replace_if(path, _OURS, store.stat(path).version)
+        version = store.stat(path).version
+        store.replace_if(path, store.read(path), version)
 
 
 def take_over(store: Store, instant: str, *, now_ms: int) -> bool:
@@ -98,10 +115,16 @@ class Heartbeat:
     """
 
     def __init__(
-        self, write: Beating, *, every_seconds: float | None = None, is_another: bool = False
+        self,
+        write: Beating,
+        *,
+        every_seconds: float | None = None,
+        is_another: bool = False,
+        owner: str = "",
     ) -> None:
         self._store = write.store
         self._instant = write.instant
+        self._owner = owner
         self._every_seconds = BEAT_SECONDS if every_seconds is None else every_seconds
         self._is_another = is_another
         self._ended = Event()
@@ -123,7 +146,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._ended.wait(self._every_seconds):
-            self._try(beat_along if self._is_another else beat)
+            self._try(beat_along if self._is_another else self._beat)
+
+    def _beat(self, store: Store, instant: str) -> None:
+        beat(store, instant, owner=self._owner)
 
     def _try(self, act: Callable[[Store, str], None]) -> None:
         """A beat that fails is no reason to fail: the next may not, and the commit checks for itself."""

@@ -13,7 +13,8 @@ that is provably dead (`processes`) is taken over at once.
 Threads of one process line up for a lock of their own first. A thread that holds a table's lock may enter again: the
 inner block asks the store for nothing and gives nothing back. A lock is held for the seconds of a commit, and renewed
 if that takes longer; one whose time has run out is taken over. Whoever lost a lock that way cannot commit any more,
-but not because of the lock: commits are decided by claims, and the lock only keeps writers from trying in vain.
+but not because of the lock: commits are decided by claims, and the lock only keeps writers from trying in vain. Where
+files have the same names whoever puts them, and no claim tells whose they are, changes go through `WhileHeld`.
 
 A lease (`lease`) is such a file too, under a name of ours and on every store. Nobody waits for one.
 
@@ -31,12 +32,13 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Lock, RLock, Thread
 from time import monotonic, sleep
 
 from bucketlake.commit.processes import Process, is_provably_dead, this_process
-from bucketlake.errors import ConflictError
-from bucketlake.storage import FileStat, Store
+from bucketlake.errors import CommitConflictError, ConflictError
+from bucketlake.storage import FileStat, Listing, Store
 from bucketlake.timeline.clock import system_ms
 
 DISK_LOCK_PATH = ".hoodie/lock"
@@ -60,6 +62,8 @@ class _Turn:
         self.lock = RLock()
         self.held_in: int | None = None
         """The process whose thread is inside: a fork inherits the lock of its parent's thread, but not the file."""
+        self.file: _FileLock | None = None
+        """What it holds; nothing of a table in memory."""
 
 
 _turns: dict[str, _Turn] = {}
@@ -116,10 +120,11 @@ def _process(said: object) -> Process | None:
 @contextmanager
 def table_lock(
     store: Store, *, wait_seconds: float | None = None, now_ms: Callable[[], int] = system_ms
-) -> Iterator[None]:
+) -> Iterator[Store]:
     """Hold the table's lock while the block runs; `ConflictError` if it was not to be had in time.
 
-    A thread that holds it already goes in at once. The outermost block gives it back.
+    A thread that holds it already goes in at once. The outermost block gives it back. The block gets the store as it
+    may be changed by who has the lock: not any more once that may have run out.
     """
     if wait_seconds is None:
         wait_seconds = WAIT_SECONDS
@@ -131,11 +136,11 @@ def table_lock(
     outer = turn.held_in
     try:
         if outer == os.getpid():
-            yield
+            yield _while_held(store, turn.file)
             return
-        with _held_by_this_process(store, deadline, wait_seconds, now_ms):
-            turn.held_in = os.getpid()
-            yield
+        with _held_by_this_process(store, deadline, wait_seconds, now_ms) as file:
+            turn.held_in, turn.file = os.getpid(), file
+            yield _while_held(store, file)
     finally:
         turn.held_in = outer
         turn.lock.release()
@@ -144,9 +149,9 @@ def table_lock(
 @contextmanager
 def _held_by_this_process(
     store: Store, deadline: float, wait_seconds: float, now_ms: Callable[[], int]
-) -> Iterator[None]:
+) -> Iterator[_FileLock | None]:
     if store.uri.startswith("memory:"):
-        yield
+        yield None
         return
     lock = _FileLock(store, now_ms)
     try:
@@ -155,7 +160,55 @@ def _held_by_this_process(
         lock.release()  # It may be ours all the same, if only the answer was lost.
         raise
     with lock.renewed():
-        yield
+        yield lock
+
+
+@dataclass(frozen=True, slots=True)
+class WhileHeld:
+    """A table's store for who has its lock: it changes nothing once others may have that.
+
+    Who slept would delete what they have put under the same name, or put what is not so any more over it.
+    """
+
+    inner: Store
+    lock: _FileLock
+
+    @property
+    def uri(self) -> str:
+        return self.inner.uri
+
+    @property
+    def requests_at_once(self) -> int:
+        return self.inner.requests_at_once
+
+    def list(self, folder: str, *, recursive: bool = False) -> Listing:
+        return self.inner.list(folder, recursive=recursive)
+
+    def stat(self, path: str) -> FileStat:
+        return self.inner.stat(path)
+
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        return self.inner.read(path, offset=offset, length=length)
+
+    def put(self, path: str, data: bytes | Path) -> None:
+        self.lock.check_held()
+        self.inner.put(path, data)
+
+    def put_new(self, path: str, data: bytes | Path) -> bool:
+        self.lock.check_held()
+        return self.inner.put_new(path, data)
+
+    def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
+        self.lock.check_held()
+        return self.inner.replace_if(path, data, version)
+
+    def delete(self, path: str) -> None:
+        self.lock.check_held()
+        self.inner.delete(path)
+
+
+def _while_held(store: Store, lock: _FileLock | None) -> Store:
+    return store if lock is None else WhileHeld(store, lock)
 
 
 @contextmanager
@@ -191,6 +244,15 @@ class _FileLock:
         # Every holder is somebody else, even in one process: a lock that was lost must not look like ours.
         self._owner = f"bucketlake-{socket.gethostname()}-{os.getpid()}-{_chance.getrandbits(64):016x}"
         self._process = this_process()
+        self._valid_until_ms = 0
+
+    def check_held(self) -> None:
+        """Raise `CommitConflictError` if others may have taken the lock over, because this process slept."""
+        if self._now_ms() > self._valid_until_ms:
+            raise CommitConflictError(
+                f"this process slept until its lock of {self._store.uri} ran out, and others may have changed what it "
+                f"was about to. It stopped, and nothing of it is visible. Run it again."
+            )
 
     def acquire(self, deadline: float, wait_seconds: float) -> None:
         pause = 0.01
@@ -223,18 +285,23 @@ class _FileLock:
 
     def try_acquire(self) -> bool:
         """Take the lock if it is to be had now."""
-        mine = self._fresh().render()
+        fresh = self._fresh()
+        mine = fresh.render()
         if self._store.put_new(self._path, mine):
+            self._valid_until_ms = fresh.valid_until_ms
             return True
         found = self._found()
         if found is None:
             return False
         stat, held = found
         if held is not None and held.owner == self._owner:
+            self._valid_until_ms = held.valid_until_ms
             return True  # The answer to our first try was lost on the way.
         if held is None or not (self._has_run_out(held) or _is_of_the_dead(held)):
             return False
-        return self._store.replace_if(self._path, mine, stat.version)
+        is_ours = self._store.replace_if(self._path, mine, stat.version)
+        self._valid_until_ms = fresh.valid_until_ms if is_ours else 0
+        return is_ours
 
     def _has_run_out(self, held: _Held) -> bool:
         return self._now_ms() > held.valid_until_ms + DRIFT_MS
@@ -256,7 +323,11 @@ class _FileLock:
         found = self._found()
         if found is None or found[1] is None or found[1].owner != self._owner:
             return False
-        return self._store.replace_if(self._path, self._fresh().render(expired=expired), found[0].version)
+        fresh = self._fresh()
+        is_ours = self._store.replace_if(self._path, fresh.render(expired=expired), found[0].version)
+        if is_ours and not expired:
+            self._valid_until_ms = fresh.valid_until_ms
+        return is_ours
 
     def _found(self) -> tuple[FileStat, _Held | None] | None:
         """Return the lock file, and what it says, if we understand it."""

@@ -29,10 +29,12 @@ from bucketlake.layout.names import (
 )
 from bucketlake.metadata.change import change_of
 from bucketlake.metadata.delta import delta_commit
+from bucketlake.metadata.growth import kept_partitions
 from bucketlake.metadata.indexed_columns import indexed_columns
 from bucketlake.metadata.places import (
     COLUMN_STATS,
     FILES,
+    GROWING,
     MAINTAINED,
     PARTITION_STATS,
     RECORD_INDEX,
@@ -42,6 +44,7 @@ from bucketlake.metadata.places import (
     is_own_instant,
     timeline_properties,
 )
+from bucketlake.metadata.secondary_index import refuse_dropped, secondary_indexes
 from bucketlake.metadata.stats_change import changed_types, stats_of
 from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
 from bucketlake.storage import Store, in_parallel
@@ -64,9 +67,6 @@ from bucketlake.timeline import (
 
 LISTED = "hoodie.table.metadata.partitions"
 LISTED_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
-INDEX_BUILT = "bucketlake.record.index.built"
-"""A table property: the instant of the metadata table that its record-level index was built by, and when it was listed.
-Who began to write by another one does not commit."""
 UNMAINTAINED = "bucketlake.metadata.unmaintained"
 """A table property: what becomes of partitions that a write would not keep in step, see `OnUnmaintained`."""
 DELISTINGS = "bucketlake.metadata.delistings"
@@ -102,6 +102,8 @@ def unmaintained(store: Store, properties: TableProperties) -> tuple[str, ...]:
     kept = MAINTAINED
     if not listed.isdisjoint(STATISTICS) and (COLUMN_STATS not in listed or indexed_columns(store) is None):
         kept -= STATISTICS
+    if RECORD_INDEX in kept_partitions(properties):
+        kept |= secondary_indexes(store, properties).keys()
     return tuple(sorted(listed - kept))
 
 
@@ -123,6 +125,7 @@ def check_maintained(store: Store, properties: TableProperties) -> None:
     refuse_indexer(store, properties)
     others = unmaintained(store, properties)
     if others and properties.raw.get(UNMAINTAINED) != OnUnmaintained.DELIST:
+        refuse_dropped(store, others)
         raise UnsupportedError(
             subject=f"{LISTED} of {store.uri}",
             found=",".join(properties.metadata_partitions),
@@ -153,17 +156,17 @@ class Delisted:
 
 def delist_unmaintained(store: Store, *, also: Collection[str] = ()) -> Delisted:
     """Let nobody look at what we would not keep in step, and delete it; `also` what a commit finds that it cannot."""
-    with table_lock(store):
+    with table_lock(store) as held:
         properties = load_properties(store)
         doubtful = set(properties.metadata_partitions).intersection(also)
         others = tuple(sorted(doubtful.union(unmaintained(store, properties))))
         if others:
             count = delistings(properties) + 1
             kept = sorted(set(properties.metadata_partitions) - set(others))
-            update_properties(store, {LISTED: ",".join(kept), DELISTINGS: str(count)})
+            update_properties(held, {LISTED: ",".join(kept), DELISTINGS: str(count)})
         for partition in others:
             files = store.list(folder_of(partition), recursive=True).files
-            in_parallel(store.delete, [file.path for file in files], store)
+            in_parallel(held.delete, [file.path for file in files], store)
     return Delisted(store.uri, others)
 
 
@@ -330,22 +333,61 @@ def delist(store: Store) -> TableProperties:
     properties = load_properties(store)
     if not properties.metadata_partitions:
         return properties
-    again = {
-        FILES,
-        *{RECORD_INDEX}.intersection(properties.metadata_partitions),
-        *wanted_partitions(properties),
-    }
-    return update_properties(store, {LISTED: None, LISTED_INFLIGHT: None, WANTED: ",".join(sorted(again))})
+    wanted = ",".join(sorted({FILES, *_indexes(store, properties), *wanted_partitions(properties)}))
+    return update_properties(store, {LISTED: None, LISTED_INFLIGHT: None, WANTED: wanted, GROWING: None})
+
+
+def _indexes(store: Store, properties: TableProperties) -> frozenset[str]:
+    """Name the indexes that a table lists, and that can be built again."""
+    secondary = secondary_indexes(store, properties).keys()
+    return frozenset({RECORD_INDEX}.intersection(properties.metadata_partitions) | secondary)
 
 
 def delist_index(store: Store) -> TableProperties:
-    """Let nobody look at the record-level index any more, and remember that there was one."""
+    """Let nobody look at the record-level index any more, and remember that there was one.
+
+    Nor at secondary indexes: Hudi's readers fail on one that leads to record keys which they cannot look up.
+    """
     properties = load_properties(store)
     if RECORD_INDEX not in properties.metadata_partitions:
         return properties
-    kept = sorted(set(properties.metadata_partitions) - {RECORD_INDEX})
-    again = {RECORD_INDEX, *wanted_partitions(properties)}
-    return update_properties(store, {LISTED: ",".join(kept), WANTED: ",".join(sorted(again))})
+    return update_properties(store, _without_indexes(store, properties))
+
+
+def _without_indexes(store: Store, properties: TableProperties) -> dict[str, str | None]:
+    found = _indexes(store, properties)
+    return {
+        LISTED: ",".join(sorted(set(properties.metadata_partitions) - found)),
+        WANTED: ",".join(sorted({RECORD_INDEX, *found, *wanted_partitions(properties)})),
+    }
+
+
+def delist_stranded(store: Store) -> TableProperties:
+    """Let nobody look at secondary indexes that somebody has left without a record-level index, and remember them.
+
+    They may have missed what was written since.
+    """
+    properties = load_properties(store)
+    stranded = secondary_indexes(store, properties).keys()
+    if not stranded or RECORD_INDEX in properties.metadata_partitions:
+        return properties
+    kept, again = set(properties.metadata_partitions) - stranded, {*stranded, *wanted_partitions(properties)}
+    return update_properties(store, {LISTED: ",".join(sorted(kept)), WANTED: ",".join(sorted(again))})
+
+
+def begin_growth(store: Store, *, first: str, since: str) -> TableProperties:
+    """Delist the record-level index for Hudi, while ours go by it: files of the number `first`, and of later ones, do
+    not count (`metadata/growth.py`)."""
+    properties = load_properties(store)
+    return update_properties(store, {**_without_indexes(store, properties), GROWING: f"{first}_{since}"})
+
+
+def end_growth(store: Store) -> TableProperties:
+    """List the index again, by the shards that count."""
+    properties = load_properties(store)
+    listed = sorted({*properties.metadata_partitions, RECORD_INDEX})
+    rest = ",".join(sorted(set(wanted_partitions(properties)) - {RECORD_INDEX})) or None
+    return update_properties(store, {LISTED: ",".join(listed), WANTED: rest, GROWING: None})
 
 
 def latest_metadata_time(timeline: Timeline) -> str:

@@ -127,8 +127,11 @@ def recover_from(
     *,
     clock: Clock,
     given_up: Collection[str] = (),
+    dead: Collection[str] = (),
 ) -> tuple[Recovery, Claims, Timeline]:
     """The same, for who has looked already: for what is left, and then at the timeline.
+
+    The writers of the instants in `dead` are known to be gone, however fresh their heartbeats are.
 
     Returns the claims and the timeline too, as they are then if nobody else does anything.
     """
@@ -144,25 +147,30 @@ def recover_from(
     heartbeats = list_heartbeats(store)
     now_ms = clock.now_ms()
     pending = timeline.pending(*TRANSACTIONS, Action.ROLLBACK, Action.RESTORE)
-    alive = tuple(i for i in pending if is_alive(heartbeats.get(i.requested), now_ms=now_ms))
+    known_dead = frozenset(dead)
+    alive = tuple(
+        i
+        for i in pending
+        if i.requested not in known_dead and is_alive(heartbeats.get(i.requested), now_ms=now_ms)
+    )
     if len(alive) < len(pending):
         # A writer that completed just now has no heartbeat either; it is no longer pending when we look again.
         timeline = load_timeline(store, properties)
-    dead = {i.requested for i in pending} - {i.requested for i in alive} - _being_undone(store, alive)
+    gone = {i.requested for i in pending} - {i.requested for i in alive} - _being_undone(store, alive)
     resumable = tuple(
         i
-        for i in (pending_rescales(store, timeline) if dead else ())
-        if i.requested in dead
+        for i in (pending_rescales(store, timeline) if gone else ())
+        if i.requested in gone
         and i.requested not in given_up
         and _is_fresh(i, heartbeats, left.marked, clock)
         and not _is_undone(store, timeline, i)
     )
-    dead -= {i.requested for i in resumable}
-    # Hudi's rollbacks and restores have no heartbeat, dead or alive: what it takes back is not for us to guess.
-    silent = {i.requested for i in pending if i.requested in heartbeats} & dead
+    gone -= {i.requested for i in resumable}
+    # Hudi's rollbacks and restores have no heartbeat, gone or alive: what it takes back is not for us to guess.
+    silent = {i.requested for i in pending if i.requested in heartbeats} & gone
     rolled_back = tuple(
         done
-        for target in _targets(store, properties, timeline, dead, silent)
+        for target in _targets(store, properties, timeline, gone, silent)
         if (
             done := roll_back(
                 store,
@@ -183,7 +191,7 @@ def recover_from(
     candidates = {instant: made_ms for instant, made_ms in left.marked.items() if instant not in known}
     swept = _sweep(store, properties, timeline, candidates, now_ms=now_ms, keep_partitions=bool(alive))
     for instant in (heartbeats.keys() - known) | silent:
-        if not is_alive(heartbeats[instant], now_ms=now_ms):
+        if instant in known_dead or not is_alive(heartbeats[instant], now_ms=now_ms):
             stop_heartbeat(store, instant)
     for instant in set(left.with_pieces) - {i.requested for i in alive}:
         remove_handover(store, pieces_folder(instant))

@@ -30,13 +30,13 @@ from bucketlake.commit.heartbeat import (
 )
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.markers import delete_data_files, marked_files
-from bucketlake.commit.metadata_table import INDEX_BUILT
 from bucketlake.commit.operation import TRANSACTIONS, Operation, action_of
 from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.publishing import completed_time, plan_of, settle
 from bucketlake.commit.recovery import look_for_leftovers, recover_from
+from bucketlake.commit.stream import Batch, refuse_other_query
 from bucketlake.commit.writable import check_writable
-from bucketlake.config import MergeMode, TableProperties, keep_copy, load_properties
+from bucketlake.config import MergeMode, TableProperties, TableType, keep_copy, load_properties
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConflictError
 from bucketlake.index import Index, resolve_index
 from bucketlake.index.keeper import Change, carry_out
@@ -46,6 +46,7 @@ from bucketlake.index.resolve import simple_count
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.metadata.change import index_files_of
+from bucketlake.metadata.places import INDEX_BUILT, SECONDARY_BUILT
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -73,6 +74,7 @@ __all__ = [
     "begin",
     "commit",
     "decided",
+    "keeps_files",
     "looks_keys_up",
     "rebase",
     "refresh",
@@ -108,11 +110,30 @@ class Transaction:
     """The instants of resizes that were under way when it began, and that it writes beside."""
     replaced: Moment | None = None
     """What told which version that is; None if that is to be found out again."""
+    batch: Batch | None = None
+    """The batch of a stream that it writes, if it is one."""
+
+    @property
+    def owner(self) -> str:
+        """The stream that it is of; empty if it is of none."""
+        return "" if self.batch is None else self.batch.stream
 
 
 def looks_keys_up(transaction: Transaction) -> bool:
-    """Tell whether a write goes by where keys were recorded: overtaken in that, it is run again whole."""
+    """Tell whether a write goes by where keys were recorded, or tells somebody of them."""
     return transaction.index.recorded is not None or bool(transaction.listed)
+
+
+def keeps_files(transaction: Transaction) -> bool:
+    """Tell whether files may stay of a write that was overtaken: where keys are looked up, it must be possible to take
+    back a part of what was recorded; and nobody else may have been told of them."""
+    recorded = transaction.index.recorded
+    if transaction.listed or (recorded is not None and transaction.operation.replaces):
+        return False
+    if recorded is not None:
+        return recorded.reread is not None
+    # A merge-on-read table's second file would be a log, and the first, a base file, be left.
+    return transaction.properties.table_type is TableType.COPY_ON_WRITE
 
 
 def begin(
@@ -123,10 +144,12 @@ def begin(
     check: Callable[[TableState], None] | None = None,
     clock: Clock | None = None,
     plan: bytes | None = None,
+    batch: Batch | None = None,
 ) -> tuple[Transaction, TableState]:
     """Begin a write: return it, and the table as it is to be written on.
 
-    `plan` is what its requested file says, of a write that others can go on with.
+    `plan` is what its requested file says, of a write that others can go on with; `batch`, which batch of a
+    stream it is.
 
     `index_of` and `check` may refuse the table by raising, before anything is written to it. Raises
     `ConcurrentWriteError` while somebody moves file groups. A `Heartbeat` must run from now until `commit` or `abort`:
@@ -144,7 +167,8 @@ def begin(
     action = action_of(operation, properties.table_type)
     latest = latest_time(timeline, claims)
     for draws_left in reversed(range(_TIMES_DRAWN_MAX)):
-        instant = _announce(store, properties, action, clock, plan, after=latest)
+        owner = "" if batch is None else batch.stream
+        instant = _announce(store, properties, action, clock, plan, after=latest, owner=owner)
         begun = Transaction(
             store=store,
             properties=properties,
@@ -153,6 +177,7 @@ def begin(
             operation=operation,
             index=index,
             seen=frozenset(),
+            batch=batch,
         )
         try:
             write_inflight(store, properties, instant=instant, action=action)
@@ -210,7 +235,11 @@ def rebase(
     state = load_state(transaction.store)
     check_writable(state)
     _refuse_movers(state)
+    _refuse_gone(transaction, state.timeline)
+    _refuse_other_query(transaction, state.timeline)
     _refuse_undone(transaction, state.timeline)
+    if looks_keys_up(transaction) and _later_than(transaction, state) is not None:
+        return None  # what is recorded of a key counts by when its writer began, not by when he was done
     conflict = _conflict(transaction, metadata, state.timeline)
     if conflict is not None and not conflict.stale:
         return None
@@ -250,8 +279,14 @@ class Committed:
     and none is left out, until an archive begins to count anew. 0 if that is not known."""
 
 
-def commit(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock | None = None) -> Committed:
-    """Commit a write.
+def commit(
+    transaction: Transaction,
+    metadata: CommitMetadata,
+    *,
+    clock: Clock | None = None,
+    publishes_later: bool = False,
+) -> Committed:
+    """Commit a write; who `publishes_later` only decides it: see `complete`.
 
     Raises `CommitConflictError` if another write was completed since this one began and touched the same file groups,
     or somebody has taken this one for dead; then, as after any other error, call `abort`.
@@ -263,7 +298,7 @@ def commit(transaction: Transaction, metadata: CommitMetadata, *, clock: Clock |
         number = len(timeline.completed(transaction.action)) + 1
         return say_commit(transaction, metadata, claims, timeline)
 
-    completed = complete(transaction, say, clock=clock)
+    completed = complete(transaction, say, clock=clock, publishes_later=publishes_later)
     return Committed(completed, number)
 
 
@@ -339,14 +374,21 @@ def _keep_partitions(transaction: Transaction, metadata: CommitMetadata) -> None
 
 
 def _announce(
-    store: Store, properties: TableProperties, action: Action, clock: Clock, plan: bytes | None, *, after: str
+    store: Store,
+    properties: TableProperties,
+    action: Action,
+    clock: Clock,
+    plan: bytes | None,
+    *,
+    after: str,
+    owner: str,
 ) -> str:
     """Choose an instant later than everything on the timeline, and put its heartbeat and requested file there."""
     nothing = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
     body = nothing if plan is None else plan
     while True:
         instant = clock.next_instant(after=after)
-        if not start_heartbeat(store, instant):
+        if not start_heartbeat(store, instant, owner=owner):
             continue  # another writer has drawn the same millisecond
         if write_requested(store, properties, instant=instant, action=action, body=body):
             return instant
@@ -433,12 +475,15 @@ def _rollbacks_of(store: Store, timeline: Timeline, commits: Collection[str]) ->
 
 def _refuse_conflicts(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> None:
     _refuse_gone(transaction, timeline)
+    _refuse_other_query(transaction, timeline)
     _refuse_undone(transaction, timeline)
     recorded = transaction.index.recorded
     for records in (*transaction.listed, *([recorded] if recorded is not None else [])):
         other = records.overtaken(timeline, instant=transaction.instant)
         if other is not None:
-            raise _overtaken(transaction, f"write of {other}")
+            error = _overtaken(transaction, f"write of {other}")
+            error.is_partial = keeps_files(transaction)
+            raise error
     conflict = _conflict(transaction, metadata, timeline)
     if conflict is not None:
         error = _overtaken(transaction, conflict.name)
@@ -468,6 +513,17 @@ def _refuse_gone(transaction: Transaction, timeline: Timeline) -> None:
         raise taken_for_dead(transaction)
 
 
+def _refuse_other_query(transaction: Transaction, timeline: Timeline) -> None:
+    """Refuse a batch of a stream if another query has committed it, or a later one, since the write began."""
+    if transaction.batch is None:
+        return
+    for other in timeline.completed(transaction.action):
+        if other.requested not in transaction.seen:
+            body = _commit_of(transaction.store, other)
+            if body is not None:
+                refuse_other_query(body, other, transaction.batch)
+
+
 def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> Conflict | None:
     """Look for others who have completed since we began, and were in our way."""
     unseen = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
@@ -489,7 +545,10 @@ def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Time
         properties.ordering_fields
     )
     keeps_keys = transaction.index.recorded is not None or bool(listed_indexes(properties))
-    return find_conflict(ours, others, logs_commute=rows_say_order, keeps_keys=keeps_keys)
+    keeps_values = any(records.columns for records in transaction.listed)
+    return find_conflict(
+        ours, others, logs_commute=rows_say_order, keeps_keys=keeps_keys, keeps_values=keeps_values
+    )
 
 
 def _commit_of(store: Store, instant: Instant) -> CommitMetadata | None:
@@ -540,6 +599,7 @@ def _layout_of(properties: TableProperties, version: str) -> tuple[object, ...]:
     return (
         properties.metadata_partitions,
         properties.raw.get(INDEX_BUILT),
+        properties.raw.get(SECONDARY_BUILT),
         properties.table_version,
         properties.index_type,
         properties.engine,

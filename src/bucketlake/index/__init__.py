@@ -8,6 +8,7 @@ from bucketlake.index.consistent import (
     encode_children,
     list_rings,
 )
+from bucketlake.index.dynamic import DynamicBuckets, DynamicIndex
 from bucketlake.index.engines import Engine, IndexValue, NewTable, register_engine
 from bucketlake.index.hashing import (
     bucket_of,
@@ -42,8 +43,8 @@ from bucketlake.index.partition import (
     load_rules,
 )
 from bucketlake.index.record_level import RecordIndex, RecordLevelIndex
-from bucketlake.index.recorded import NewKeys, RecordedIndex
-from bucketlake.index.resolve import resolve_index, says_the_same
+from bucketlake.index.recorded import Fill, NewKeys, RecordedIndex
+from bucketlake.index.resolve import recorded_of_table, resolve_index, says_the_same
 from bucketlake.index.ring import (
     Node,
     Ring,
@@ -57,6 +58,13 @@ from bucketlake.index.rings import ConsistentBuckets, RingIndex, after_resize
 from bucketlake.index.rule_types import declare_rules, read_rules, register_rule_type
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rule, Rules, parse_rules
+from bucketlake.index.secondary import (
+    EntryPlace,
+    SecondaryIndex,
+    is_certain_for_reads,
+    secondary_indexes_for_reads,
+    secondary_indexes_of,
+)
 from bucketlake.index.simple import SimpleBuckets, SimpleIndex
 
 __all__ = [
@@ -70,7 +78,11 @@ __all__ = [
     "ConsistentBuckets",
     "CountRules",
     "Decision",
+    "DynamicBuckets",
+    "DynamicIndex",
     "Engine",
+    "EntryPlace",
+    "Fill",
     "HashingConfig",
     "HashingMetadata",
     "Index",
@@ -93,6 +105,7 @@ __all__ = [
     "Rule",
     "RuledIndex",
     "Rules",
+    "SecondaryIndex",
     "SimpleBuckets",
     "SimpleIndex",
     "StoredRings",
@@ -111,6 +124,7 @@ __all__ = [
     "encode_children",
     "halving_point",
     "hash_pieces",
+    "is_certain_for_reads",
     "list_rings",
     "list_versions",
     "load_config",
@@ -119,12 +133,15 @@ __all__ = [
     "parse_rules",
     "pieces_from_hash_values",
     "read_rules",
+    "recorded_of_table",
     "register_engine",
     "register_rule_type",
     "resolve_index",
     "ring_hash_of",
     "ring_hashes_of",
     "says_the_same",
+    "secondary_indexes_for_reads",
+    "secondary_indexes_of",
     "shard_of",
     "shards_of",
     "split",

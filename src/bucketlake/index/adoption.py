@@ -14,6 +14,7 @@ import numpy as np
 
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index.consistent import list_rings
+from bucketlake.index.dynamic import DynamicBuckets, has_dynamic_buckets, stored_dynamic
 from bucketlake.index.engines import IndexValue
 from bucketlake.index.fingerprint import copy_instead, is_found_by_record_index
 from bucketlake.index.hashing_arrow import buckets_of
@@ -51,7 +52,9 @@ def layout_to_adopt(state: TableState, said: IndexValue | None) -> LayoutToAdopt
     """
     if said is not None:
         refuse_unlike_files(said, state)
-    if isinstance(said, RecordIndex) or (said is None and is_found_by_record_index(state)):
+    if has_dynamic_buckets(state.properties):
+        return LayoutToAdopt(resolve_index(state), stored_dynamic(state.properties))
+    if isinstance(said, RecordIndex | DynamicBuckets) or (said is None and is_found_by_record_index(state)):
         return _recorded_layout(state, said)
     buckets, rules = said_count(said), said_rules(said)
     if list_rings(state.store, state.timeline) is not None:
@@ -88,7 +91,7 @@ def layout_to_adopt(state: TableState, said: IndexValue | None) -> LayoutToAdopt
     )
 
 
-def _recorded_layout(state: TableState, said: RecordIndex | None) -> LayoutToAdopt:
+def _recorded_layout(state: TableState, said: RecordIndex | DynamicBuckets | None) -> LayoutToAdopt:
     """Take over Hudi's record-level index, as it is."""
     index = resolve_index(state)
     if not isinstance(index, RecordLevelIndex) or not is_found_by_record_index(state):
@@ -107,9 +110,14 @@ def _recorded_layout(state: TableState, said: RecordIndex | None) -> LayoutToAdo
     has = RecordIndex(per_partition=not index.is_global, shards=min(index.shard_counts.values()))
     if said is None:
         return LayoutToAdopt(index, has)
+    if isinstance(said, DynamicBuckets):
+        # Its file groups are read and updated, and get no new keys.
+        if index.is_global:
+            raise differs(state.store.uri, has, said)
+        return LayoutToAdopt(index, said)
     if said.per_partition != has.per_partition or said.shards not in (None, has.shards):
         raise differs(state.store.uri, has, said)
-    value = replace(has, update_partition=said.update_partition)
+    value = replace(has, update_partition=said.update_partition, verify_hits=said.verify_hits)
     return LayoutToAdopt(replace(index, keeps_partition=not said.update_partition), value)
 
 

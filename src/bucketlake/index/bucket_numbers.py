@@ -16,6 +16,7 @@ from bucketlake.index.hashing_arrow import buckets_of
 from bucketlake.index.index import Pieces, Place
 from bucketlake.index.rules import BUCKETS_MAX
 
+BUCKET_ENGINE = "hoodie.index.bucket.engine"
 BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
 """Where a table keeps how many buckets a partition has, or begins with."""
 _ALL_HASHES = 1 << 31

@@ -1,7 +1,7 @@
 """The layout fingerprint: what decides where a key lives, as the table itself says it.
 
-    hoodie.index.type                BUCKET
-    hoodie.index.bucket.engine       SIMPLE, CONSISTENT_HASHING
+    hoodie.index.type                BUCKET, or a record-level index
+    hoodie.index.bucket.engine       SIMPLE, CONSISTENT_HASHING; DYNAMIC beside a record-level index of each partition
     hoodie.bucket.index.num.buckets  how many buckets a partition has, or begins with; absent if rules say it
     hoodie.bucket.index.hash.field   which fields of the key are hashed
     hoodie.bucket.index.partition.rule.type   regex, if rules give partitions their counts; else absent
@@ -36,7 +36,7 @@ from bucketlake.config import (
     lost_properties,
 )
 from bucketlake.errors import CorruptTableError, LayoutMismatchError, UnsupportedError
-from bucketlake.index.bucket_numbers import BUCKET_COUNT, is_bucket_file_id
+from bucketlake.index.bucket_numbers import BUCKET_COUNT, BUCKET_ENGINE, is_bucket_file_id
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import list_versions
@@ -55,7 +55,6 @@ from bucketlake.layout.names import HASHING_CONFIG_FOLDER, path_in_partition
 from bucketlake.state import TableState, files_of
 
 INDEX_TYPE = "hoodie.index.type"
-BUCKET_ENGINE = "hoodie.index.bucket.engine"
 HASH_FIELDS = "hoodie.bucket.index.hash.field"
 EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 KEY_ENCODING = "bucketlake.key.encoding"

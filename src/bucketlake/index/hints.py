@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from bucketlake.config import parse_engine
 from bucketlake.errors import ConfigError, LayoutMismatchError
-from bucketlake.index.bucket_numbers import BUCKET_COUNT
-from bucketlake.index.fingerprint import BUCKET_ENGINE, EXPRESSIONS, HASH_FIELDS, INDEX_TYPE, writing_index
+from bucketlake.index.bucket_numbers import BUCKET_COUNT, BUCKET_ENGINE
+from bucketlake.index.fingerprint import EXPRESSIONS, HASH_FIELDS, INDEX_TYPE, writing_index
 from bucketlake.index.resolve import says_the_same, simple_count
 from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.index.ruled import RULE_TYPE_KEY, RuledIndex

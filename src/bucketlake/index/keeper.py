@@ -130,7 +130,9 @@ class Keeper:
         """
         return None
 
-    def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:
+    def before_commit(
+        self, store: Store, properties: TableProperties, timeline: Timeline, change: Change
+    ) -> Upkeep:
         """Say what must be there before an instant is committed; may refuse by raising."""
         return NOTHING
 

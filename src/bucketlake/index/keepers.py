@@ -5,19 +5,20 @@ from __future__ import annotations
 from bucketlake.config import BucketEngine, IndexType, TableProperties
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.engines import how_to_register, registered_engine
+from bucketlake.index.index_logs import IndexLogsKeeper
 from bucketlake.index.keeper import Keeper
 from bucketlake.index.listed import listed_indexes
-from bucketlake.index.record_level import RecordLevelKeeper
 from bucketlake.index.rings_keeper import RingsKeeper
 from bucketlake.index.rules_keeper import RulesKeeper
+from bucketlake.metadata.places import RECORD_INDEX
 
 _BY_ENGINE: dict[str, Keeper] = {
     BucketEngine.SIMPLE: RulesKeeper(),
     BucketEngine.CONSISTENT_HASHING: RingsKeeper(),
-    IndexType.GLOBAL_RECORD_LEVEL_INDEX: RecordLevelKeeper(),
-    IndexType.RECORD_LEVEL_INDEX: RecordLevelKeeper(),
+    IndexType.GLOBAL_RECORD_LEVEL_INDEX: IndexLogsKeeper(RECORD_INDEX),
+    IndexType.RECORD_LEVEL_INDEX: IndexLogsKeeper(RECORD_INDEX),
 }
-_OF_BUCKETS = tuple(_BY_ENGINE[word] for word in BucketEngine)
+_OF_BUCKETS = (_BY_ENGINE[BucketEngine.SIMPLE], _BY_ENGINE[BucketEngine.CONSISTENT_HASHING])
 
 
 def keepers_of(properties: TableProperties) -> tuple[Keeper, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 from bucketlake.config import RECORD_LEVEL, TableProperties
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.index.keeper import Keeper
+from bucketlake.metadata.places import RECORD_INDEX
 from bucketlake.state import TableState
 from bucketlake.timeline import Timeline
 
@@ -46,10 +48,31 @@ class EntryFile:
     """What it records, as `ENTRIES`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsChanged:
+    """What a write did to the rows of a file group: which keys came and went, and, if asked for, values."""
+
+    partition: str
+    file_id: str
+    came: pa.Array
+    """Keys that are new in the file group."""
+    went: pa.Array
+    """Keys that left it."""
+    before: pa.Table | None = None
+    """`_hoodie_record_key` and the columns that are asked for, of the rows concerned, as a reader found them before."""
+    after: pa.Table | None = None
+    """The same, as a reader finds them after the write."""
+
+
 class KeyRecords(Protocol):
     """What is told which keys came and went; cut into shards, each of which one task records."""
 
     __slots__ = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The table's columns whose values it has to know, before and after a write."""
+        return ()
 
     @property
     def shards(self) -> int:
@@ -63,8 +86,28 @@ class KeyRecords(Protocol):
     def check_there(self, partitions: Collection[str]) -> None:  # for those who can be lost
         """Raise `CorruptTableError` if what it has recorded of these partitions, which have rows, is gone."""
 
+    @property
+    def knows_places(self) -> bool:
+        """Whether it records where keys live, and so has to know of rows that only move."""
+        return not self.columns
+
+    def told(self, changed: RowsChanged) -> pa.RecordBatch:
+        """Return what it is to record of a change, as `ENTRIES`: where each key came to, or that it went."""
+        keys = pa.concat_arrays([changed.came, changed.went])
+        ids = pa.concat_arrays(
+            [
+                pa.repeat(pa.scalar(changed.file_id), len(changed.came)),
+                pa.nulls(len(changed.went), pa.string()),
+            ]
+        )
+        partitions = pa.repeat(pa.scalar(changed.partition), len(keys))
+        return pa.RecordBatch.from_arrays([keys, partitions, ids], schema=ENTRIES)
+
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
-        """Return the shard that has each key, of two columns of texts: pure, and the same for everybody."""
+        """Return the shard that has each key, of two columns of texts: pure, and the same for everybody.
+
+        The texts are those of `ENTRIES`.
+        """
 
     def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> Mapping[str, EntryFile]:
         """Return what records `ENTRIES` of one shard, by path; one file, unless shards share their number.
@@ -101,6 +144,8 @@ class ListedIndex:
 _registered: dict[str, ListedIndex] = {}
 _in_metadata: dict[str, ListedIndex] = {}
 """By the partition of the metadata table."""
+_by_prefix: dict[str, tuple[Callable[..., KeyRecords], Callable[[str], Keeper]]] = {}
+"""By what the names of such partitions begin with."""
 
 
 def register_listed_index(
@@ -120,6 +165,16 @@ def register_metadata_index(
     _in_metadata[partition] = ListedIndex(partition, resolve, keeper)
 
 
+def register_metadata_indexes(
+    prefix: str, resolve: Callable[..., KeyRecords], *, keeper: Callable[[str], Keeper]
+) -> None:
+    """Make indexes known of which a table may have several, each in a partition that begins with `prefix`.
+
+    `resolve` takes a state and the name of the partition.
+    """
+    _by_prefix[prefix] = resolve, keeper
+
+
 def resolve_listed(state: TableState) -> tuple[KeyRecords, ...]:
     """Return what is recorded of keys by the indexes that a table lists, as of the table's timeline."""
     return tuple(one.resolve(state) for one in listed_indexes(state.properties))
@@ -136,6 +191,17 @@ def listed_indexes(properties: TableProperties) -> tuple[ListedIndex, ...]:
             supported=f"changing tables that list {', '.join(_registered) or 'none'}",
             remedy="The index would not learn of the change. Register it as whoever listed it did.",
         )
-    listed = () if properties.engine in RECORD_LEVEL else properties.metadata_partitions
-    in_metadata = (_in_metadata[name] for name in sorted(listed) if name in _in_metadata)
+    in_metadata = (
+        found
+        for name in sorted(properties.metadata_partitions)
+        if not (name == RECORD_INDEX and properties.engine in RECORD_LEVEL)
+        and (found := _in_partition(name)) is not None
+    )
     return (*(_registered[word] for word in words if word), *in_metadata)
+
+
+def _in_partition(name: str) -> ListedIndex | None:
+    for prefix, (resolve, keeper) in _by_prefix.items():
+        if name.startswith(prefix):
+            return ListedIndex(name, partial(resolve, partition=name), keeper(name))
+    return _in_metadata.get(name)

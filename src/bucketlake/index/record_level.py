@@ -21,36 +21,34 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.config import RECORD_LEVEL, IndexType, TableProperties
+from bucketlake.config import RECORD_LEVEL, IndexType, TableProperties, load_properties
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
     CorruptTableError,
     IndexBeingBuiltError,
     KeyElsewhereError,
-    ProofError,
     UnsupportedError,
     shown,
 )
 from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing_arrow import shards_of
 from bucketlake.index.index import Index, NoIndex, Pieces, Place
-from bucketlake.index.keeper import NOTHING, Change, Keeper, Upkeep
+from bucketlake.index.index_logs import IndexLogsKeeper, in_unlike_orders, log_path, prove_log
 from bucketlake.index.listed import ENTRIES, EntryFile, register_metadata_index
-from bucketlake.index.recorded import NewKeys, RecordedIndex
+from bucketlake.index.recorded import NewKeys, Probed, RecordedIndex, Reread
 from bucketlake.index.room import fill_groups
+from bucketlake.index.shard_cache import probe_shard
 from bucketlake.layout import FileGroupId, FileSlice
 from bucketlake.layout.names import (
-    WRITE_TOKEN,
-    LogFileName,
     parse_index_base_file_name,
     parse_log_file_name,
     path_in_partition,
-    render_log_file_name,
     split_path,
 )
+from bucketlake.metadata.growth import growth_of, kept_partitions, untold
 from bucketlake.metadata.index_definitions import is_record_index_partitioned
-from bucketlake.metadata.places import RECORD_INDEX, WANTED, folder_of
+from bucketlake.metadata.places import INDEX_BUILT, RECORD_INDEX, WANTED, folder_of
 from bucketlake.metadata.record_index import Location, Locations
 from bucketlake.metadata.record_reads import fault_of
 from bucketlake.metadata.record_shard import (
@@ -72,15 +70,16 @@ from bucketlake.metadata.record_shards import (
     shard_file_id,
 )
 from bucketlake.metadata.step import Step
-from bucketlake.schema import key_hash_sum
 from bucketlake.state import TableState
-from bucketlake.storage import FileStat, Store, in_parallel
-from bucketlake.timeline import Action, Timeline, instant_ms
+from bucketlake.storage import FileStat, Store, in_parallel, index_cache
+from bucketlake.timeline import Timeline, instant_ms
 
 SHARDS_KEY = "bucketlake.record.index.shards"
 """A table property: how many shards the index of a table, or of each new partition, is made with."""
 KEEPS_PARTITION = "bucketlake.record.index.keeps.partition"
 """A table property: a row whose partition has changed is written into the one that it was in."""
+VERIFY_HITS = "bucketlake.record.index.verify.hits"
+"""A table property: the index is asked about every key that is found in what a machine keeps of it."""
 SHARDS_DEFAULT = 4
 KEY_BYTES_MAX = (1 << 15) - 1
 """Hudi keeps the length of a key in 16 bits."""
@@ -114,6 +113,8 @@ class RecordIndex:
     shards: int | None = None
     """None: 4, or 1 for each partition."""
     update_partition: bool = True
+    verify_hits: bool = False
+    """Whether the index is asked about every key that is found by its hash, in what a machine keeps of the index."""
 
     @property
     def engine(self) -> str:
@@ -136,8 +137,9 @@ class RecordIndex:
             )
 
     def settings(self) -> Mapping[str, str]:
-        kept = {} if self.update_partition else {KEEPS_PARTITION: "true"}
-        return {SHARDS_KEY: str(self.shard_count), **kept}
+        stays = {} if self.update_partition else {KEEPS_PARTITION: "true"}
+        verifies = {VERIFY_HITS: "true"} if self.verify_hits else {}
+        return {SHARDS_KEY: str(self.shard_count), **stays, **verifies}
 
     def first_files(self) -> Mapping[str, bytes]:
         return {}
@@ -151,7 +153,8 @@ class RecordIndex:
 
 def check_record_index(index: RecordIndex) -> None:
     """Raise `ConfigError` if a value says what no index can be."""
-    for what, flag in (("per_partition", index.per_partition), ("update_partition", index.update_partition)):
+    for what in ("per_partition", "update_partition", "verify_hits"):
+        flag = getattr(index, what)
         if not isinstance(flag, bool):
             raise ConfigError(f"{what} is {shown(flag)}; expected True or False.")
     count = index.shards
@@ -175,6 +178,7 @@ def stored_record_index(properties: TableProperties) -> RecordIndex:
         per_partition=properties.engine == IndexType.RECORD_LEVEL_INDEX,
         shards=int(shards) if shards.isdigit() and int(shards) else None,
         update_partition=properties.raw.get(KEEPS_PARTITION, "").strip().lower() != "true",
+        verify_hits=properties.raw.get(VERIFY_HITS, "").strip().lower() == "true",
     )
 
 
@@ -188,16 +192,14 @@ def check_keys(record_keys: Any) -> None:
             f"the key {key[:40]!r}… has {longest:,} bytes, and a record-level index holds keys of at most "
             f"{KEY_BYTES_MAX:,}. Shorten it, or choose buckets."
         )
-    high = pc.match_substring_regex(record_keys, "[\U0000e000-\U0000ffff]")
-    if pc.any(high, min_count=0).as_py():
-        beyond = pc.match_substring_regex(record_keys, "[\U00010000-\U0010ffff]")
-        if pc.any(beyond, min_count=0).as_py():
-            one, other = (record_keys[pc.index(mask, True).as_py()].as_py() for mask in (high, beyond))
-            raise ConfigError(
-                f"the keys {one[:40]!r} and {other[:40]!r} have characters from U+E000 to U+FFFF, and beyond. "
-                f"Hudi sorts these in one order and searches in another, and would not find its own keys in an "
-                f"index of both. Spell the keys without the one or the other, or choose buckets."
-            )
+    mixed = in_unlike_orders(record_keys)
+    if mixed is not None:
+        one, other = mixed
+        raise ConfigError(
+            f"the keys {one[:40]!r} and {other[:40]!r} have characters from U+E000 to U+FFFF, and beyond. "
+            f"Hudi sorts these in one order and searches in another, and would not find its own keys in an "
+            f"index of both. Spell the keys without the one or the other, or choose buckets."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +253,21 @@ class RecordLevelIndex(RecordedIndex):
         names: Iterable[str | None] = [None] if self.is_global else sorted(partitions)
         lost = [name for name in names if name not in self._pinned.by_partition]
         if lost:
+            self._refuse_if_built_anew()
             raise CorruptTableError(
                 path=folder_of(RECORD_INDEX),
                 found=f"no shards of {'the table' if lost[0] is None else f'the partition {lost[0]!r}'}",
                 expected=f"shards that say where keys live, because the table lists {RECORD_INDEX}",
                 remedy=f"Files of the index are lost. Keys that are there would be taken for new ones. Build it anew: "
                 f"`bucketlake metadata rebuild {self.store.uri}`, or table.metadata.rebuild().",
+            )
+
+    def _refuse_if_built_anew(self) -> None:
+        """Files of an index that was delisted since the table was looked at are not lost: somebody builds it anew."""
+        if RECORD_INDEX not in load_properties(self.store).metadata_partitions:
+            raise CommitConflictError(
+                f"the record-level index of {self.store.uri} was delisted while it was looked at, to be built anew. "
+                f"Nothing was committed. Run it again when the index is listed."
             )
 
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:
@@ -286,6 +297,18 @@ class RecordLevelIndex(RecordedIndex):
         known = self._pinned.by_partition.get(partition)
         return known or (_NEW + zlib.crc32(partition.encode()) % (_NEW - SHARDS_MAX), self.new_shards)
 
+    def about_how_many(self) -> int | None:
+        if not self.is_global:
+            return None
+        try:
+            size = shard_size(self.store, self._pinned.shards[0].slice)
+        except (*_UNREADABLE, IndexError):
+            return None
+        return (size.entries + size.logged) * len(self._pinned.shards)  # keys are spread evenly by a hash
+
+    def shard_name(self, shard: int, partition: str) -> str:
+        return str(shard if self.is_global else shard - self._span_of(partition)[0])
+
     def check_keys(self, record_keys: Any) -> None:
         check_keys(record_keys)
 
@@ -295,6 +318,24 @@ class RecordLevelIndex(RecordedIndex):
             return nothing, nothing
         found = look_up_shard(self.store, self._pinned.shards[shard].slice, _flat(record_keys))
         return _columns(found)
+
+    def probe(self, shard: int, partitions: Any, record_keys: Any) -> Probed:
+        kept = index_cache()
+        if kept is None or shard >= len(self._pinned.shards):
+            return Probed(*RecordLevelIndex.look_up(self, shard, partitions, record_keys))
+        return probe_shard(
+            kept,
+            self.store,
+            self._pinned.shards[shard],
+            _flat(record_keys),
+            incarnation=self.properties.raw.get(INDEX_BUILT, ""),
+            verifies=self.verifies_hits,
+        )
+
+    @property
+    def verifies_hits(self) -> bool:
+        """Whether the index is asked about every key that is found in what a machine keeps of it."""
+        return self.properties.raw.get(VERIFY_HITS, "").strip().lower() == "true"
 
     def where(
         self, record_keys: Any, partitions: Collection[str] | None = None
@@ -336,7 +377,7 @@ class RecordLevelIndex(RecordedIndex):
         """Say why a reader cannot rely on it, None if he can."""
         if self.properties.table_version < _VERSION_MIN:
             return f"table version {self.properties.table_version} keeps it in another way"
-        if RECORD_INDEX not in self.properties.metadata_partitions:
+        if RECORD_INDEX not in kept_partitions(self.properties):
             return f"the metadata table does not list {RECORD_INDEX}"
         pinned = self._pinned
         if self.is_global and not pinned.shards:
@@ -349,7 +390,10 @@ class RecordLevelIndex(RecordedIndex):
 
     @property
     def is_kept(self) -> bool:
-        return RECORD_INDEX in self.properties.metadata_partitions and self._pinned.step.is_kept
+        if RECORD_INDEX not in kept_partitions(self.properties) or not self._pinned.step.is_kept:
+            return False
+        growth = growth_of(self.properties)
+        return growth is None or untold(self.store, growth, self.timeline) is None
 
     @property
     def is_in_step(self) -> bool:
@@ -362,6 +406,15 @@ class RecordLevelIndex(RecordedIndex):
         found = read_shard(self.store, self._pinned.shards[shard].slice)
         where, ids = _columns(found.locations)
         return pa.Table.from_arrays([pc.cast(found.keys, pa.string()), where, ids], schema=ENTRIES)
+
+    def of_partition(self, partition: str) -> pa.Table:
+        if self.is_global:
+            return RecordedIndex.of_partition(self, partition)
+        start, count = self._pinned.by_partition.get(partition, (0, 0))
+        parts = in_parallel(
+            lambda shard: RecordLevelIndex.entries(self, shard), range(start, start + count), self.store
+        )
+        return pa.concat_tables([ENTRIES.empty_table(), *parts])
 
     def assign(
         self,
@@ -401,7 +454,7 @@ class RecordLevelIndex(RecordedIndex):
     def entry_files(self, shard: int, entries: pa.Table, *, instant: str) -> Mapping[str, EntryFile]:
         """Two partitions that are new may share the number of a shard, and no file."""
         if self.is_global:
-            return {_log_path(shard_file_id(shard), instant): self._encoded(entries, instant)}
+            return {log_path(RECORD_INDEX, shard_file_id(shard), instant): self._encoded(entries, instant)}
         _, numbers = self._places(entries["partition"], entries["key"])
         found: dict[str, EntryFile] = {}
         partitions = _flat(entries["partition"]).dictionary_encode()
@@ -409,7 +462,9 @@ class RecordLevelIndex(RecordedIndex):
         for code, partition in enumerate(partitions.dictionary.to_pylist()):
             for number in np.unique(numbers[codes == code]).tolist():
                 mine = entries.filter(pa.array((codes == code) & (numbers == number)))
-                found[_log_path(shard_file_id(number, partition), instant)] = self._encoded(mine, instant)
+                found[log_path(RECORD_INDEX, shard_file_id(number, partition), instant)] = self._encoded(
+                    mine, instant
+                )
         return found
 
     def files_of_new_shards(self, written: Collection[str], *, instant: str) -> Mapping[str, bytes]:
@@ -420,14 +475,47 @@ class RecordLevelIndex(RecordedIndex):
         if self.is_global or self.new_shards == 1:
             return {}
         found: dict[str, bytes] = {}
-        empty = encode_entry_log(instant, None, None)
+        empty = self.no_entries(instant=instant)
         for partition in {p for path in written if (p := _partition_of(path)) is not None}:
             if partition not in self._pinned.by_partition:
                 for number in range(self.new_shards):
-                    path = _log_path(shard_file_id(number, partition), instant)
+                    path = log_path(RECORD_INDEX, shard_file_id(number, partition), instant)
                     if path not in written:
                         found[path] = empty
         return found
+
+    @property
+    def reread(self) -> Reread | None:
+        return self
+
+    def no_entries(self, *, instant: str) -> bytes:
+        return encode_entry_log(instant, None, None)
+
+    def entries_in(self, path: str, groups: Collection[FileGroupId]) -> pa.Table:
+        """A log says where a key has come to, and not what it left: that is looked up."""
+        held = decode_log(self.store.read(path), path)
+        keys, (where, ids) = pc.cast(held.keys, pa.string()), _columns(held.locations)
+        came = pc.is_valid(ids)
+        gone = keys.filter(pc.invert(came))
+        left, left_ids = self._living(pa.repeat(pa.scalar(_partition_of(path), pa.string()), len(gone)), gone)
+        keys = pa.concat_arrays([keys.filter(came), gone])
+        where = pa.concat_arrays([where.filter(came), left])
+        ids = ids.filter(came)
+        about = pc.binary_join_element_wise(where, pa.concat_arrays([ids, left_ids]), "\0")
+        wanted = pa.array(["\0".join(group) for group in groups], pa.string())
+        said = [keys, where, pa.concat_arrays([ids, pa.nulls(len(gone), pa.string())])]
+        chosen = pc.is_in(about, value_set=wanted)
+        return pa.Table.from_arrays([column.filter(chosen) for column in said], schema=ENTRIES)
+
+    def _living(self, partitions: pa.Array, keys: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """Look keys up, of whatever shards they are: return their partitions and file ids."""
+        where, ids = (np.full(len(keys), None, object) for _ in range(2))
+        shards = self.shard_of(partitions, keys)
+        for shard in np.unique(shards).tolist():
+            chosen = np.flatnonzero(shards == shard)
+            found = self.look_up(shard, None, keys.take(pa.array(chosen)))
+            where[chosen], ids[chosen] = (column.to_numpy(zero_copy_only=False) for column in found)
+        return pa.array(where, pa.string()), pa.array(ids, pa.string())
 
     def _encoded(self, entries: pa.Table, instant: str) -> EntryFile:
         """Encode what became of keys: one that went and came is where it came to."""
@@ -445,7 +533,7 @@ class RecordLevelIndex(RecordedIndex):
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
         gone = gone.unique()
         data = encode_entry_log(instant, ShardEntries(arrived_keys, Locations(codes, distinct)), gone)
-        _prove(data, pa.concat_arrays([arrived_keys, gone]))
+        prove_log(decode_log(data, "a file of entries").keys, pa.concat_arrays([arrived_keys, gone]))
         return EntryFile(data, entries)
 
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
@@ -453,6 +541,9 @@ class RecordLevelIndex(RecordedIndex):
         others = [
             i.requested for i in timeline.writes if i.requested not in self.seen and i.requested != instant
         ]
+        growth = growth_of(self.properties)
+        if growth is not None and untold(self.store, growth, timeline) is not None:
+            return max(others, default=instant)
         if not others or (self._is_listed and not self.is_global):
             return None  # where something else places rows, one key of a partition has one place
         ours: dict[str, FileStat] = {}
@@ -487,7 +578,10 @@ class RecordLevelIndex(RecordedIndex):
         }
 
     def _share_a_key(self, one: FileStat, other: FileStat) -> bool:
-        mine, theirs = (logged_keys(self.store, file).cast(pa.large_string()) for file in (one, other))
+        try:
+            mine, theirs = (logged_keys(self.store, file).cast(pa.large_string()) for file in (one, other))
+        except FileNotFoundError:
+            return True  # gone since it was listed: compacted and cleaned, or we were taken for dead
         return bool(pc.any(pc.is_in(mine, value_set=theirs), min_count=0).as_py())
 
     def stray(self, partition: str, file_id: str, record_keys: Any) -> str | None:
@@ -538,7 +632,7 @@ class RecordLevelIndex(RecordedIndex):
         """Say how many shards and entries there are, and whether they can be relied on."""
         try:
             fault = self.fault
-            shards = self._pinned.shards if RECORD_INDEX in self.properties.metadata_partitions else ()
+            shards = self._pinned.shards if RECORD_INDEX in kept_partitions(self.properties) else ()
             sizes = [shard_size(self.store, one.slice) for one in shards[:SHARDS_COUNTED_MAX]]
         except _UNREADABLE as error:
             return f"{self}; not relied on: {error}"
@@ -548,6 +642,8 @@ class RecordLevelIndex(RecordedIndex):
             spread = "" if min(bases) == max(bases) else f" ({min(bases):,} to {max(bases):,} in a shard)"
             words.append(f"{sum(bases):,} entries in base files{spread}")
             words.append(f"{logged:,} in logs over them")
+        if growth_of(self.properties) is not None:
+            words.append("delisted for Hudi while it grows")
         return f"{self}: {', '.join(words)}; {'in step' if fault is None else f'not relied on: {fault}'}"
 
 
@@ -574,7 +670,15 @@ def resolve_record_index(state: TableState, as_of: str | None = None) -> Index:
 def check_listed(state: TableState) -> None:
     """Refuse to write to a table by an index that is not there: who wrote last may have dropped it."""
     properties, uri = state.properties, state.store.uri
-    if RECORD_INDEX not in properties.metadata_partitions:
+    growth = growth_of(properties)
+    who = None if growth is None else untold(state.store, growth, state.timeline)
+    if who is not None:
+        raise IndexBeingBuiltError(
+            f"the record-level index of {uri}, by which the table finds its keys, is delisted while it grows, and "
+            f"{who}. Nothing is written until it is listed again. If whoever grows it has died, go on with it: "
+            f"`bucketlake metadata build {uri}`."
+        )
+    if RECORD_INDEX not in kept_partitions(properties):
         if RECORD_INDEX in properties.raw.get(WANTED, "").split(","):
             raise IndexBeingBuiltError(
                 f"the record-level index of {uri}, by which the table finds its keys, was delisted to be built anew. "
@@ -618,33 +722,7 @@ def _elsewhere(key: str, partition: str, other: str, uri: str) -> KeyElsewhereEr
     )
 
 
-class RecordLevelKeeper(Keeper):
-    """Entries go with their instant: the files that have them are named after it."""
-
-    def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:  # noqa: ARG002 # the protocol's
-        """Every log that is named after an instant counts once that is complete: those of dead attempts go first."""
-        if change.recorded is None:
-            return NOTHING
-        logs = set(_logs_of(store, change.instant))
-        lost = {path for path in change.recorded if split_path(path)[0] == folder_of(RECORD_INDEX)} - logs
-        if lost:
-            raise CommitConflictError(
-                f"the write of {change.instant} cannot commit: {min(lost)}, in which it recorded keys, is gone. "
-                f"Somebody has taken the write for dead. Nothing of it is visible. Run it again."
-            )
-        return Upkeep(deletes=tuple(sorted(logs - change.recorded)))
-
-    def after_taking_back(self, store: Store, *, instant: str, action: Action) -> Upkeep:  # noqa: ARG002 # whatever it was
-        return Upkeep(deletes=_logs_of(store, instant))
-
-
-def _logs_of(store: Store, instant: str) -> tuple[str, ...]:
-    files = store.list(folder_of(RECORD_INDEX)).files
-    logs = ((file.path, parse_log_file_name(split_path(file.path)[1])) for file in files)
-    return tuple(path for path, log in logs if log is not None and log.instant == instant)
-
-
-register_metadata_index(RECORD_INDEX, _resolve_listed, keeper=RecordLevelKeeper())
+register_metadata_index(RECORD_INDEX, _resolve_listed, keeper=IndexLogsKeeper(RECORD_INDEX))
 
 
 def _by_partition(shards: Sequence[RecordShard], *, is_global: bool) -> dict[str | None, tuple[int, int]]:
@@ -667,24 +745,10 @@ def _by_partition(shards: Sequence[RecordShard], *, is_global: bool) -> dict[str
     return found
 
 
-def _prove(data: bytes, keys: pa.Array) -> None:
-    """Read a file of entries again before it is put: a key that its bytes have lost is a row that nobody finds."""
-    held = decode_log(data, "a file of entries").keys
-    if (len(held), key_hash_sum(held)) != (len(keys), key_hash_sum(keys)):
-        raise ProofError(
-            f"{len(keys)} keys were to be recorded in the index, and the bytes made of them have {len(held)}, or "
-            f"others. Nothing was committed. Please report it with the keys."
-        )
-
-
 def _partition_of(path: str) -> str | None:
     from_name = parse_log_file_name(split_path(path)[1])
     found = None if from_name is None else parse_shard_file_id(from_name.file_id)
     return None if found is None else found[0]
-
-
-def _log_path(file_id: str, instant: str) -> str:
-    return f"{folder_of(RECORD_INDEX)}/{render_log_file_name(LogFileName(file_id, instant, 1, WRITE_TOKEN))}"
 
 
 def _columns(found: Locations) -> tuple[pa.Array, pa.Array]:

@@ -14,14 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bucketlake.index.index import Index, Pieces, Place
-from bucketlake.index.listed import KeyRecords
+from bucketlake.index.listed import ENTRIES, KeyRecords
 from bucketlake.layout import FileGroupId, FileSlice
+from bucketlake.state import TableState
 from bucketlake.timeline import Timeline
+
+LOGS_NEW_KEYS = "bucketlake.log.inserts"
+"""A table property: a merge-on-read table takes new keys into logs too, not only into base files.
+
+Hudi finds keys in base files when it replaces file groups, and leaves the entries of those that are only in logs: its
+next upsert of such a key is lost. So who has Hudi overwrite or delete partitions of such a table compacts it first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,41 @@ class NewKeys:
 
     partition: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How full a bucket is that takes new keys until it has enough."""
+
+    bucket: int
+    owner: int
+    """The number of the assigner that puts keys into it."""
+    keys: int
+    is_full: bool
+
+
+class Probed(NamedTuple):
+    """Where keys live, as a write found it; null where one has no place."""
+
+    partitions: Any
+    file_ids: Any
+    cache_hits: int = 0
+    """How many keys were looked up in what this machine has kept of the index, and not in the index itself."""
+
+
+class Reread(Protocol):
+    """What a pending write has recorded, read again, because a part of it is to be recorded anew."""
+
+    __slots__ = ()
+
+    def entries_in(self, path: str, groups: Collection[FileGroupId]) -> pa.Table:
+        """Return, as `ENTRIES`, what a file of `entry_files` says of keys that came to these file groups, or went.
+
+        Nobody else has changed what is recorded of these keys since.
+        """
+
+    def no_entries(self, *, instant: str) -> bytes:
+        """Return what such a file holds if there is nothing to say."""
 
 
 class RecordedIndex(Index, KeyRecords, Protocol):
@@ -50,6 +94,13 @@ class RecordedIndex(Index, KeyRecords, Protocol):
 
         `partitions` are those that the rows are for. A key that lives in another may be found there.
         """
+
+    def probe(self, shard: int, partitions: Any, record_keys: Any) -> Probed:
+        """Return the same for a write, which may go by what this machine has kept of the index.
+
+        Who checks the index asks it itself.
+        """
+        return Probed(*self.look_up(shard, partitions, record_keys))
 
     def entries(self, shard: int) -> pa.Table:
         """Return where the keys of one shard live, all of them, as `ENTRIES`; in the same order each time."""
@@ -73,6 +124,14 @@ class RecordedIndex(Index, KeyRecords, Protocol):
     def fault(self) -> str | None:
         """Say why it cannot be relied on, None if it can."""
         return None
+
+    def about_how_many(self) -> int | None:
+        """Return about how many keys it has, by what is told without reading them; None if it does not tell."""
+        return None
+
+    def shard_name(self, shard: int, partition: str) -> str:  # noqa: ARG002 # for some
+        """Name a shard among those that have keys of a partition, whatever shards others open meanwhile."""
+        return str(shard)
 
     def check_keys(self, record_keys: Any) -> None:  # for those who cannot have all
         """Raise `ConfigError` for keys that it cannot have."""
@@ -101,8 +160,55 @@ class RecordedIndex(Index, KeyRecords, Protocol):
         `row_bytes` is about what a row takes in a file.
         """
 
+    def knowing(
+        self,
+        state: TableState,  # noqa: ARG002 # for those who mind
+        groups: Mapping[str, Mapping[str, FileSlice]],  # noqa: ARG002
+    ) -> RecordedIndex:
+        """Return the index for a write that begins on these file groups, partition -> file id -> slice."""
+        return self
+
+    def place_new(
+        self,
+        partitions: Any,  # noqa: ARG002 # for those who need no driver
+        record_keys: Any,  # noqa: ARG002
+        groups: Mapping[str, Mapping[str, FileSlice]],  # noqa: ARG002
+        *,
+        instant: str,  # noqa: ARG002
+        row_bytes: int,  # noqa: ARG002
+    ) -> Any | None:
+        """Return the file id for each new key of one shard, all of which are here; None if `assign` is to say.
+
+        The order in which keys come makes no difference, so that every attempt agrees.
+        """
+        return None
+
+    def of_partition(self, partition: str) -> pa.Table:
+        """Return where the keys of one data partition live, as `ENTRIES`."""
+        parts = [self.entries(shard) for shard in range(self.shards_there)]
+        return pa.concat_tables(
+            [ENTRIES.empty_table(), *(part.filter(pc.equal(part["partition"], partition)) for part in parts)]
+        )
+
+    def fills(
+        self,
+        state: TableState,  # noqa: ARG002 # for those who know
+        groups: Mapping[str, Mapping[str, FileSlice]],  # noqa: ARG002
+    ) -> Mapping[FileGroupId, Fill]:
+        """Say how full file groups are, partition -> file id -> slice, of those that take new keys."""
+        return {}
+
+    def heir_slot(self, partition: str, file_id: str) -> str | None:  # noqa: ARG002 # for those who keep groups apart
+        """Return what the id of the file group begins with that alone may take this one's place; None: any may."""
+        return None
+
     def overtaken(self, timeline: Timeline, *, instant: str) -> str | None:
         """Name a commit that has recorded keys, since this index was resolved, in a shard that `instant` records in."""
+
+    @property
+    def reread(self) -> Reread | None:
+        """What reads again what a pending write has recorded; None if a write that was overtaken is run again whole."""
+        return None
 
     def left_behind(self) -> Mapping[str, tuple[str, ...]]:
         """Return, by partition, the files of shards that a write has begun which was taken back since."""

@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from bucketlake.config import RECORD_LEVEL, BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
+from bucketlake.index.dynamic import has_dynamic_buckets, resolve_dynamic_index
 from bucketlake.index.engines import IndexValue, registered_engine
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
 from bucketlake.index.record_level import resolve_record_index
+from bucketlake.index.recorded import RecordedIndex
 from bucketlake.index.rings import ConsistentBuckets, RingIndex
 from bucketlake.index.rule_types import read_rules
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
@@ -65,7 +67,8 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
                 f"the table has a record-level index, and the options say buckets={buckets}, rules={rules!r}. Its "
                 f"index knows where keys live; drop the options."
             )
-        return resolve_record_index(state, as_of)
+        resolve = resolve_dynamic_index if has_dynamic_buckets(properties) else resolve_record_index
+        return resolve(state, as_of)
     if engine is not None and engine not in tuple(BucketEngine):
         return _of_registered(state, engine, as_of, is_told=buckets is not None)
     may_have_rules = engine != BucketEngine.CONSISTENT_HASHING
@@ -104,6 +107,14 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
     if count is None and RECORD_INDEX in properties.metadata_partitions:
         return resolve_record_index(state, as_of)
     return NoIndex(fields)
+
+
+def recorded_of_table(state: TableState, index: Index) -> RecordedIndex | None:
+    """Return what has recorded where every key of the table lives: its index, or the one beside its buckets."""
+    found = index.recorded
+    if found is None and RECORD_INDEX in state.properties.metadata_partitions:
+        found = resolve_record_index(state).recorded
+    return found if found is not None and found.is_global else None
 
 
 def said_count(index: IndexValue | None) -> int | None:

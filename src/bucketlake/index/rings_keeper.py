@@ -51,7 +51,13 @@ class RingsKeeper(Keeper):
             is_copy_on_write=properties.table_type is TableType.COPY_ON_WRITE,
         )
 
-    def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:  # noqa: ARG002
+    def before_commit(
+        self,
+        store: Store,  # noqa: ARG002
+        properties: TableProperties,  # noqa: ARG002 # the protocol's
+        timeline: Timeline,  # noqa: ARG002
+        change: Change,
+    ) -> Upkeep:
         found = NOTHING
         for partition in sorted(change.written | change.replaced):
             files = change.index.layout_files(partition)

@@ -49,7 +49,9 @@ class RulesKeeper(Keeper):
     def version(self, store: Store, timeline: Timeline) -> str:
         return current_version(store, timeline)
 
-    def before_commit(self, store: Store, timeline: Timeline, change: Change) -> Upkeep:
+    def before_commit(
+        self, store: Store, properties: TableProperties, timeline: Timeline, change: Change
+    ) -> Upkeep:
         index = change.index
         if not isinstance(index, RuledIndex):
             return NOTHING
@@ -58,6 +60,9 @@ class RulesKeeper(Keeper):
         if change.written or is_rescale:
             by = VersionedRules(index.version, index.rules)
             kept = plan_record(store, timeline, change.written, by, instant=change.instant)
+            if not is_rescale:
+                # Nobody may have got so far after the rules were published: a store was full just then.
+                kept |= Upkeep(settings=settings_of(properties, by))
         if is_rescale:
             config = HashingConfig(
                 expressions=index.rules.expressions,

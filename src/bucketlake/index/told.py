@@ -20,6 +20,7 @@ import numpy as np
 from bucketlake.config import RECORD_LEVEL, BucketEngine, TableProperties
 from bucketlake.errors import ConfigError, LayoutMismatchError, shown
 from bucketlake.index.consistent import list_rings
+from bucketlake.index.dynamic import DynamicBuckets, check_dynamic, has_dynamic_buckets, stored_dynamic
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
 from bucketlake.index.partition import list_versions
 from bucketlake.index.record_level import RecordIndex, check_record_index, stored_record_index
@@ -29,11 +30,11 @@ from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE
 from bucketlake.index.simple import SimpleBuckets
 from bucketlake.state import TableState
 
-_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | ConsistentBuckets | RecordIndex
+_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | ConsistentBuckets | RecordIndex | DynamicBuckets
 
 _EXPECTED = (
-    'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4), ConsistentBuckets(4), RecordIndex() or '
-    "RecordIndex(per_partition=True)"
+    'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4), ConsistentBuckets(4), RecordIndex(), '
+    "RecordIndex(per_partition=True) or DynamicBuckets(assigners=8)"
 )
 
 
@@ -90,6 +91,8 @@ def index_of_text(text: str) -> IndexValue:
 def stored(properties: TableProperties) -> _Ours | None:
     """Return what the table says itself; None if it does not, or keeps it elsewhere, as rules are."""
     count, fields = properties.bucket_count, properties.hash_fields or ()
+    if has_dynamic_buckets(properties):
+        return stored_dynamic(properties)
     if properties.engine in RECORD_LEVEL:
         return stored_record_index(properties)
     if properties.bucket_engine is None or count is None or RULE_TYPE_KEY in properties.raw:
@@ -110,14 +113,13 @@ def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> No
         _refuse_other_settings(index, properties, uri)
         return
     says = stored(properties)
-    if isinstance(index, RecordIndex) or isinstance(says, RecordIndex):
+    if isinstance(index, RecordIndex | DynamicBuckets) or isinstance(says, RecordIndex | DynamicBuckets):
         if says is None and properties.index_type is None:
             return  # a table of Hudi's: its metadata table tells
-        if (
-            not isinstance(index, RecordIndex)
-            or not isinstance(says, RecordIndex)
-            or not _is_like(index, says)
-        ):
+        is_like = index == says
+        if isinstance(index, RecordIndex) and isinstance(says, RecordIndex):
+            is_like = _is_like(index, says)
+        if not is_like:
             raise differs(uri, says or "no record-level index", index)
         return
     if says is not None:
@@ -139,11 +141,7 @@ def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> No
 
 def _is_like(index: RecordIndex, says: RecordIndex) -> bool:
     """How many shards there are is said for new ones only, and need not be repeated."""
-    return (index.per_partition, index.update_partition, index.shards or says.shards) == (
-        says.per_partition,
-        says.update_partition,
-        says.shards,
-    )
+    return replace(index, shards=index.shards or says.shards) == says
 
 
 def _refuse_other_settings(index: IndexValue, properties: TableProperties, uri: str) -> None:
@@ -208,6 +206,7 @@ def _record(index: RecordIndex) -> RecordIndex:
 
 _CHECKS: Mapping[type, Callable[[Any], _Ours]] = {
     RecordIndex: _record,
+    DynamicBuckets: check_dynamic,
     SimpleBuckets: _simple,
     PartitionBuckets: _ruled,
     ConsistentBuckets: _consistent,
@@ -237,5 +236,5 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _ordered(index: _Ours) -> _Ours:
-    assert not isinstance(index, RecordIndex)
+    assert not isinstance(index, RecordIndex | DynamicBuckets)
     return replace(index, hash_fields=tuple(sorted(index.hash_fields)))
