@@ -28,6 +28,7 @@ from bucketlake.errors import (
 )
 from bucketlake.index import (
     ConsistentBuckets,
+    DynamicBuckets,
     PartitionBuckets,
     RecordIndex,
     SimpleBuckets,
@@ -38,7 +39,7 @@ from bucketlake.read import Filter, Op
 from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, Retention
 from bucketlake.spark import SPARK_SETTINGS
 from bucketlake.sql import sql
-from bucketlake.storage import memory_in_use, set_memory_budget
+from bucketlake.storage import memory_in_use, set_index_cache, set_memory_budget
 from bucketlake.table import Table, create_table, parquet_files
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "ConsistentBuckets",
     "CorruptTableError",
     "DamagedFileError",
+    "DynamicBuckets",
     "Filter",
     "FilterError",
     "InstantError",
@@ -76,6 +78,7 @@ __all__ = [
     "parquet_files",
     "register_engine",
     "register_rule_type",
+    "set_index_cache",
     "set_memory_budget",
     "sql",
 ]

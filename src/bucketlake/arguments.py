@@ -17,6 +17,7 @@ from bucketlake.services import ClusteringTrigger, CompactionTrigger, Maintenanc
 from bucketlake.services.resize_plan import POLICIES, SplitPolicy
 from bucketlake.services.upkeep import maintenance_of
 from bucketlake.timeline import Moment
+from bucketlake.write import ChangeFeed, Operation
 
 
 class ArrowStream(Protocol):
@@ -54,12 +55,36 @@ class WriteArguments(TypedDict, total=False):
 
     log_format: LogFormat | str
     """How rows are stored in the logs of a merge-on-read table: `parquet`, or `avro`."""
+    op: str | None
+    """The column that says what became of a row: inserted, updated (before, after), deleted. For `upsert` only."""
+    op_words: Mapping[str, str] | None
+    """A word in that column -> `insert`, `update_before`, `update_after` or `delete`, besides those known."""
     merge_schema: bool | None
     """Whether rows may change the table's columns: add some, widen a type, let one be null. None: as the table says."""
     progress: bool | None
     """Whether to show a bar while Spark works; None: if standard error is a terminal."""
     maintenance: Maintenance | str | None
     """Services to run after the commit, by whoever wrote the rows. None of them can fail the write."""
+
+
+class StreamArguments(WriteArguments, total=False):
+    """What may be chosen for a stream, beside what may be for each write.
+
+    `maintenance` is `beside` unless something else is said.
+    """
+
+    name: str
+    """What people call the stream, and Spark the query."""
+    identifier: str
+    """By which Hudi's streaming sink knows the stream; by default the id of the query."""
+    verify_replay: bool
+    """Whether to count the rows of a batch that is in the table already, and refuse other ones than were committed."""
+    accept_checkpoint: bool
+    """Whether to go on with a checkpoint of which the table has no batch."""
+    pipelined: bool
+    """Whether a batch ends when its commit is decided, and is published beside the next one."""
+    storage_options: Mapping[str, str] | None
+    """Of the checkpoint's store."""
 
 
 class CompactionArguments(TypedDict, total=False):
@@ -188,6 +213,25 @@ def parsed_log_format(name: LogFormat | str) -> LogFormat:
     except ValueError:
         known = ", ".join(LogFormat)
         raise ConfigError(f"log_format is {name!r}; expected one of {known}.") from None
+
+
+def change_feed(options: WriteArguments, operation: Operation) -> ChangeFeed | None:
+    """Make what rows say of themselves of `op` and `op_words`; None if they say nothing."""
+    column, words = options.get("op"), options.get("op_words")
+    if column is None and words is None:
+        return None
+    if operation is not Operation.UPSERT:
+        raise ConfigError(
+            f"op and op_words are for upsert only, where rows may say that they are deleted; this is "
+            f"{operation.lower()!r}. Leave them out, or upsert the rows."
+        )
+    if column is None:
+        raise ConfigError(f"op_words is {shown(words)}, and op does not name the column that has such words.")
+    if not isinstance(words, Mapping | None) or not all(isinstance(word, str) for word in words or ()):
+        raise ConfigError(
+            f"op_words is {shown(words)}; expected a mapping of texts, such as {{'X': 'delete'}}."
+        )
+    return ChangeFeed.of(given.text(column, "op"), words)
 
 
 def resize_trigger(arguments: ResizeArguments) -> ResizeTrigger:

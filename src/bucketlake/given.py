@@ -32,8 +32,8 @@ ROWS_EXPECTED = (
 )
 
 
-def path_text(value: str | PathLike[str]) -> str:
-    """Take the path of a table."""
+def path_text(value: str | PathLike[str], what: str = "the table's path") -> str:
+    """Take the path of a table; `what` else it may be stands in the error."""
     if is_session(value):
         raise ConfigError(
             "the table's path is a Spark session; expected a path. The session is a keyword: create_table(path, "
@@ -41,7 +41,7 @@ def path_text(value: str | PathLike[str]) -> str:
         )
     if not isinstance(value, str | PathLike):
         raise ConfigError(
-            f"the table's path is {shown(value)}; expected a folder, or a uri such as s3://bucket/folder."
+            f"{what} is {shown(value)}; expected a folder, or a uri such as s3://bucket/folder."
         )
     return fspath(value)
 
@@ -170,11 +170,11 @@ def is_rows(value: object) -> bool:
     return is_frame(value) or is_files(value) or _is_columns(value)
 
 
-def keys_of(value: Any) -> list[Any]:
+def keys_of(value: Any, *, are: str = "keys") -> list[Any]:
     """Take one key, or several in whatever holds them: a frame holds one in each row."""
     if is_frame(value) or is_files(value):
         raise ConfigError(
-            f"the keys are {shown(value)}; expected values in this process. Collect the frame, or join it with "
+            f"the {are} are {shown(value)}; expected values in this process. Collect the frame, or join it with "
             f"table.read(spark)."
         )
     if _is_columns(value):

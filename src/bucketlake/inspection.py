@@ -8,9 +8,11 @@ from statistics import mean
 
 import pyarrow as pa
 
-from bucketlake.errors import ConfigError
-from bucketlake.index import Index, hash_pieces
+from bucketlake.errors import CommitConflictError, ConfigError, UnsupportedError
+from bucketlake.index import EntryPlace, Fill, Index, hash_pieces, secondary_indexes_for_reads
+from bucketlake.index.listed import resolve_listed
 from bucketlake.layout import FileGroupId, FileSlice, slices_of
+from bucketlake.metadata.secondary_index import secondary_indexes
 from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
 
@@ -30,6 +32,8 @@ class Description:
     key_generator: str
     index: str
     metadata_table: tuple[str, ...]
+    secondary_indexes: tuple[str, ...]
+    """As `name of column`."""
     schema: pa.Schema
     commits: int
     """Completed instants on the active timeline."""
@@ -55,6 +59,9 @@ def describe(state: TableState, index: Index, *, changes_until: str | None) -> D
         key_generator=properties.key_generator.value,
         index=index.described(),
         metadata_table=properties.metadata_partitions,
+        secondary_indexes=tuple(
+            f"{one.name} of {one.column}" for one in secondary_indexes(state.store, properties).values()
+        ),
         schema=table_schema(state),
         commits=len(completed),
         pending=len(state.timeline.instants) - len(completed),
@@ -71,6 +78,8 @@ class PartitionLayout:
     slices: tuple[FileSlice, ...]
     buckets: int | None
     """How many buckets the index has here; None if it has none."""
+    fills: Mapping[str, Fill] = field(default_factory=dict)
+    """By file id, how full buckets are that open as others fill."""
 
     @property
     def size_bytes(self) -> int:
@@ -118,15 +127,62 @@ def layout(state: TableState, index: Index) -> Layout:
     files = files_of(state)
     view = view_for(state, (file for group in files.values() for file in group))
     index.foresee(files)
+    slices = {partition: slices_of(partition, files[partition], view) for partition in sorted(files)}
+    fills: Mapping[FileGroupId, Fill] = {}
+    if index.recorded is not None:
+        groups = {partition: {part.file_id: part for part in parts} for partition, parts in slices.items()}
+        fills = index.recorded.fills(state, groups)
     return Layout(
         tuple(
             PartitionLayout(
-                partition, slices_of(partition, files[partition], view), index.bucket_count(partition)
+                partition,
+                parts,
+                index.bucket_count(partition),
+                {p.file_id: fills[partition, p.file_id] for p in parts if (partition, p.file_id) in fills},
             )
-            for partition in sorted(files)
+            for partition, parts in slices.items()
         ),
         index.described(),
     )
+
+
+LOCATIONS = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("file_id", pa.string(), nullable=False),
+        pa.field("bucket", pa.int32()),
+    ]
+)
+"""What `locations` returns: record keys, as the table spells them, and where they are."""
+
+
+def locations(state: TableState, index: Index, partition: str) -> pa.Table:
+    """Return where the keys of a partition live, as an index has recorded it; no row is read."""
+    listed = () if index.recorded is not None else resolve_listed(state)
+    recorded = index.recorded or next((one.recorded for one in listed if one.recorded is not None), None)
+    if recorded is None:
+        raise UnsupportedError(
+            subject=f"the index of {state.store.uri}",
+            found=f"{index}, which works out where keys live",
+            supported="locations that are recorded",
+            remedy="Have them recorded too: table.metadata.build(record_index=True). Or ask for one key: "
+            "table.explain(key).",
+        )
+    fault = recorded.fault
+    if fault is not None:
+        raise CommitConflictError(
+            f"the {recorded} of {state.store.uri} cannot be relied on: {fault}. Try again, if somebody writes to the "
+            f"table now; else build it anew: table.metadata.rebuild()."
+        )
+    found = recorded.of_partition(partition)
+    if not found.num_rows and not files_of(state, [partition]).get(partition):
+        raise ConfigError(
+            f"{state.store.uri} has no partition {partition!r}. Name it by its path, as `bucketlake layout` shows it."
+        )
+    ids = found["file_id"].combine_chunks().dictionary_encode()
+    slots = [recorded.heir_slot(partition, file_id) for file_id in ids.dictionary.to_pylist()]
+    numbers = pa.array([None if slot is None else int(slot) for slot in slots], pa.int32())
+    return pa.Table.from_arrays([found["key"], found["file_id"], numbers.take(ids.indices)], schema=LOCATIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +249,8 @@ class Explanation:
     """Those that may hold the key, and are there."""
     commits: tuple[TimelineEntry, ...] = ()
     """The last ones on the active timeline that wrote to these, newest first."""
+    entries: tuple[EntryPlace, ...] = ()
+    """Where secondary indexes have its row, if it has one."""
 
     def __str__(self) -> str:
         where = "no partition" if self.partition is None else f"partition {self.partition!r}"
@@ -214,11 +272,22 @@ class Explanation:
             f"written by   {c.action} of {c.requested}, {c.operation}, completed {c.completed}"
             for c in self.commits
         ]
+        lines += [f"secondary    {entry}" for entry in self.entries]
         return "\n".join(lines)
 
 
-def explain(state: TableState, index: Index, record_key: str, *, partition: str | None) -> Explanation:
-    """Follow a key to its file group; ConfigError if it may be in several partitions and none is named."""
+def explain(
+    state: TableState,
+    index: Index,
+    record_key: str,
+    *,
+    partition: str | None,
+    row: pa.Table | None = None,
+) -> Explanation:
+    """Follow a key to its file group; ConfigError if it may be in several partitions and none is named.
+
+    `row` is what the table has of the key, with the columns that have secondary indexes: one row, or none.
+    """
     knows_partition = index.recorded is not None and index.recorded.is_global
     if partition is None and not state.properties.partition_fields:
         partition = ""
@@ -251,6 +320,18 @@ def explain(state: TableState, index: Index, record_key: str, *, partition: str 
         more=place.more if recorded is None else {**place.more, "live": _life_of(recorded, wanted, state)},
         file_groups=tuple(sorted(wanted)),
         commits=_written_by(state, where or "", wanted),
+        entries=() if row is None else _entries_of(state, row, record_key),
+    )
+
+
+def _entries_of(state: TableState, row: pa.Table, record_key: str) -> tuple[EntryPlace, ...]:
+    """Say where secondary indexes have the entries of a row."""
+    if not row.num_rows:
+        return ()
+    return tuple(
+        one.place_of(row.column(one.definition.column).combine_chunks()[:1], record_key)
+        for one in secondary_indexes_for_reads(state)
+        if one.definition.column in row.column_names
     )
 
 

@@ -63,7 +63,7 @@ class MetadataTable:
     ) -> BuiltMetadata | None:
         """Build the metadata table anew, whatever there is of one. Until that is done, the table has none.
 
-        With its record-level index, if it has one, or lost one.
+        With its record-level index and its secondary indexes, if it has any, or lost them.
         """
         return self.plan_rebuild().run(self._store, given.tasks_of(spark, progress))
 
@@ -78,7 +78,8 @@ class MetadataTable:
 
         Keys are read while the index is there. Then it is delisted, for Hudi and for us, until the new one is listed:
         Hudi counts shards by listing one folder. A table that finds its keys by the index takes no writes in between:
-        its writers are refused, and told so. Cut off, the next call, or `build`, goes on with it.
+        its writers are refused, and told so. Cut off, the next call, or `build`, goes on with it. Secondary indexes
+        are delisted with it, and built again after it.
         """
         return self.plan_grow_record_index(shards).run(self._store, given.tasks_of(spark, progress))
 

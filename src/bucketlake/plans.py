@@ -31,7 +31,7 @@ from bucketlake.commit.metadata_build import (
     plan_build,
     rebuild_metadata,
 )
-from bucketlake.commit.metadata_table import INDEX_BUILT, Delisted, delist_unmaintained, unmaintained
+from bucketlake.commit.metadata_table import Delisted, delist_unmaintained, unmaintained
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import load_properties
@@ -47,7 +47,8 @@ from bucketlake.index.partition import current_version
 from bucketlake.index.record_level import SHARDS_KEY, RecordIndex
 from bucketlake.index.resizes import pending_resizes
 from bucketlake.looks import look_at
-from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.places import INDEX_BUILT, RECORD_INDEX, folder_of
+from bucketlake.metadata.secondary_index import SecondaryIndexDefinition, secondary_indexes
 from bucketlake.services import (
     ArchivePlan,
     Cleaned,
@@ -78,11 +79,13 @@ from bucketlake.services.record_index_build import (
     RecordIndexBuild,
     build_record_index,
     drop_record_index,
+    gives_up,
     grow_record_index,
     grown_index,
     plan_record_index,
     refuse_drop,
     refuse_other_index,
+    refuse_under_secondary,
     wanted_index,
 )
 from bucketlake.services.repair import Repair, Repaired, run_repair
@@ -99,6 +102,20 @@ from bucketlake.services.rescale import (
     roll_back_rescale,
 )
 from bucketlake.services.resize import look_for_abort
+from bucketlake.services.secondary_index_build import (
+    BuiltSecondaryIndex,
+    DroppedIndex,
+    SecondaryIndexBuild,
+    build_all_wanted,
+    build_secondary_index,
+    build_wanted_secondary,
+    check_shards,
+    checked_definition,
+    drop_secondary_index,
+    plan_drop_index,
+    wanted_secondary,
+)
+from bucketlake.services.secondary_index_build import plan_secondary_index as plan_secondary_build
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Instant
@@ -538,25 +555,29 @@ class PlannedMetadataBuild(Plan[BuiltMetadata | None]):
     """The record-level index that is built after `files`."""
     asked: RecordIndex | None = None
     """What a caller has said of it."""
+    secondary: tuple[SecondaryIndexBuild, ...] = ()
+    """Secondary indexes that were delisted, and are built again after that."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.work.is_needed and self.index is None
+        return not self.work.is_needed and self.index is None and not self.secondary
 
     def __str__(self) -> str:
-        if self.index is None:
-            return str(self.work)
-        return "\n".join([*([str(self.work)] if self.work.is_needed else []), str(self.index)])
+        more = [str(one) for one in (self.index, *self.secondary) if one is not None]
+        return "\n".join([*([str(self.work)] if self.work.is_needed or not more else []), *more])
 
     def _run(self, store: Store, tasks: Tasks) -> BuiltMetadata | None:
         built = rebuild_metadata(store) if self.anew else build_metadata(store)
-        if self.index is None:
+        index = None if self.index is None else build_record_index(store, self.asked, tasks=tasks)
+        secondary = build_all_wanted(store, tasks=tasks) if self.secondary or self.index is not None else ()
+        completed = [one.completed for one in (index, *secondary) if one is not None]
+        if not completed:
             return built
-        index = build_record_index(store, self.asked, tasks=tasks)
+        files = built or BuiltMetadata(table=store.uri, partitions=0, files=0, completed=completed[-1])
+        names = tuple(one.name for one in secondary)
         if index is None:
-            return built
-        files = built or BuiltMetadata(table=store.uri, partitions=0, files=0, completed=index.completed)
-        return replace(files, shards=index.shards, entries=index.entries)
+            return replace(files, secondary=names)
+        return replace(files, shards=index.shards, entries=index.entries, secondary=names)
 
 
 def plan_metadata_build(
@@ -566,13 +587,24 @@ def plan_metadata_build(
 
     def look(state: TableState) -> PlannedMetadataBuild:
         work = plan_build(state, anew=anew)
+        if record_index is not None and record_index.per_partition:
+            refuse_under_secondary(store, state.properties)
         wanted = record_index or wanted_index(store, state.properties)
         is_there = RECORD_INDEX in state.properties.metadata_partitions and not anew
         if is_there and record_index is not None:
             refuse_other_index(state, record_index)
         index = None if wanted is None or is_there else plan_record_index(state, wanted)
+        has_index = index is not None or RECORD_INDEX in state.properties.metadata_partitions
+        again = wanted_secondary(state) if has_index else ()
+        if anew:
+            again = (*again, *secondary_indexes(store, state.properties).values())
         return PlannedMetadataBuild(
-            table=store.uri, work=work, anew=anew, index=index, asked=None if is_there else record_index
+            table=store.uri,
+            work=work,
+            anew=anew,
+            index=index,
+            asked=None if is_there else record_index,
+            secondary=tuple(plan_secondary_build(state, one, None) for one in again),
         )
 
     return look_at(store, look)
@@ -588,7 +620,9 @@ class PlannedIndexGrowth(Plan[BuiltRecordIndex | None]):
         return str(self.work)
 
     def _run(self, store: Store, tasks: Tasks) -> BuiltRecordIndex | None:
-        return grow_record_index(store, self.shards, tasks=tasks)
+        built = grow_record_index(store, self.shards, tasks=tasks)
+        build_wanted_secondary(store, tasks=tasks)
+        return built
 
 
 def plan_index_growth(store: Store, shards: int) -> PlannedIndexGrowth:
@@ -598,6 +632,7 @@ def plan_index_growth(store: Store, shards: int) -> PlannedIndexGrowth:
         index = grown_index(state, shards)
         delists = RECORD_INDEX in state.properties.metadata_partitions
         work = plan_record_index(state, index, delists=delists)
+        work = replace(work, gives_up=gives_up(state, shards))
         return PlannedIndexGrowth(table=store.uri, work=work, shards=shards)
 
     return look_at(store, look)
@@ -625,6 +660,7 @@ def plan_index_drop(store: Store) -> PlannedIndexDrop:
 
     def look(state: TableState) -> PlannedIndexDrop:
         refuse_drop(store, state.properties)
+        refuse_under_secondary(store, state.properties)
         listed = tuple({RECORD_INDEX}.intersection(state.properties.metadata_partitions))
         work = DropMetadataTable(
             table=store.uri,
@@ -635,6 +671,57 @@ def plan_index_drop(store: Store) -> PlannedIndexDrop:
         return PlannedIndexDrop(table=store.uri, work=work)
 
     return look_at(store, look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedIndexCreation(Plan[BuiltSecondaryIndex | None]):
+    work: SecondaryIndexBuild
+    shards: int | None
+    """As asked."""
+    before: PlannedMetadataBuild | None = None
+    """What is built first, if the table has no record-level index and is to get one."""
+
+    def __str__(self) -> str:
+        return "\n".join(str(one) for one in (self.before, self.work) if one is not None)
+
+    def _run(self, store: Store, tasks: Tasks) -> BuiltSecondaryIndex | None:
+        if self.before is not None:
+            self.before.run(store, tasks)
+        definition = SecondaryIndexDefinition(self.work.name, self.work.column)
+        return build_secondary_index(store, definition, self.shards, tasks=tasks)
+
+
+def plan_index_creation(
+    store: Store, name: str, column: str, *, shards: int | None, record_index: bool
+) -> PlannedIndexCreation:
+    """Say what a secondary index would be made of; and the record-level index, if it is to be built with it."""
+    check_shards(shards)
+
+    def look(state: TableState) -> PlannedIndexCreation:
+        gets_one = record_index and RECORD_INDEX not in state.properties.metadata_partitions
+        definition = checked_definition(state, name, column, gets_record_index=gets_one)
+        before = plan_metadata_build(store, anew=False, record_index=RecordIndex()) if gets_one else None
+        work = plan_secondary_build(state, definition, shards)
+        return PlannedIndexCreation(table=store.uri, work=work, shards=shards, before=before)
+
+    return look_at(store, look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSecondaryDrop(Plan[DroppedIndex]):
+    work: DroppedIndex
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> DroppedIndex:  # noqa: ARG002 # as others run
+        return drop_secondary_index(store, self.work.name)
+
+
+def plan_secondary_drop(store: Store, name: str) -> PlannedSecondaryDrop:
+    """Say what dropping a secondary index would delete."""
+    found = look_at(store, lambda state: plan_drop_index(store, state.properties, name))
+    return PlannedSecondaryDrop(table=store.uri, work=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,17 +12,18 @@ import getpass
 import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Never, TypeVar, Unpack
+from typing import TYPE_CHECKING, Never, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
-from bucketlake import given, inspection, plans, services
+from bucketlake import given, inspection, plans, services, streaming
 from bucketlake import spark as on_spark
 from bucketlake.arguments import (
     ClusteringArguments,
     CompactionArguments,
     QueryArguments,
     RetentionArguments,
+    StreamArguments,
     WriteArguments,
     check_query,
     checked_maintenance,
@@ -43,7 +44,7 @@ from bucketlake.config import (
     parse_maintenance_mode,
 )
 from bucketlake.errors import ConfigError, shown
-from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index
+from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index, secondary_indexes_for_reads
 from bucketlake.index.told import is_kept_in_metadata, refuse_other, told
 from bucketlake.keygen import KeyGenerator
 from bucketlake.looks import look_at
@@ -51,14 +52,17 @@ from bucketlake.metadata_table import MetadataTable
 from bucketlake.read import (
     Key,
     Query,
+    RawFilter,
     ReadPlan,
     changes_until,
     check_buckets,
+    check_indexed,
     lookup,
     make_query,
     plan_lookup,
     plan_read,
     read_all,
+    read_by_keys,
     record_keys_of,
     unpublished_commit,
 )
@@ -77,9 +81,13 @@ from bucketlake.services import (
     Savepoint,
 )
 from bucketlake.services.archive import KEEP_MAX, KEEP_MIN
+from bucketlake.services.backlog import backlog
 from bucketlake.services.repair import Repaired
+from bucketlake.services.secondary_index_build import BuiltSecondaryIndex, DroppedIndex
+from bucketlake.services.secondary_index_status import IndexStatus, list_indexes
 from bucketlake.state import TableState, load_state, table_schema
 from bucketlake.storage import Store, open_store
+from bucketlake.streaming.progress import StreamStatus
 from bucketlake.timeline import InZone, Moment, in_process_zone, load_timeline
 from bucketlake.write import (
     CommitSummary,
@@ -98,9 +106,11 @@ from bucketlake.writes import columns_of, rows_by_tasks, write_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from bucketlake.arguments import Rows, Schema
     from bucketlake.spark.files import Files, Paths
+    from bucketlake.streaming.batch_writer import BatchWriter
 
 R = TypeVar("R")
 
@@ -156,6 +166,7 @@ def create_table(
         RecordIndex()                                      the metadata table says where every key lives: one row for a
                                                            key in the whole table, and it moves with its partition
         RecordIndex(per_partition=True)                    the same for each partition
+        DynamicBuckets(assigners=8)                        the same, and new keys go to buckets that open as others fill
 
     In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time
     may both commit: none needs to be run again. With `metadata`, it has Hudi's metadata table from the start: see
@@ -294,6 +305,7 @@ class Table:
         maintenance: str | None = None,
         keep_commits: int | None = None,
         on_unmaintained: str | None = None,
+        hudi_writes: bool | None = None,
     ) -> None:
         """Change which rows the table takes, from the next write on, whoever writes it; None leaves things as they are.
 
@@ -307,6 +319,9 @@ class Table:
 
         `on_unmaintained` says what becomes of parts of the metadata table that bucketlake does not keep in step, such
         as Hudi's Bloom filters: a write refuses such a table (`refuse`), or delists them (`delist`).
+
+        `hudi_writes=False` promises that no writer of Hudi is beside ours, which a pipelined stream needs. Hudi may
+        still read the table.
         """
         changes = options_of(
             merge_schema=given.flag_if_given(merge_schema, "merge_schema"),
@@ -316,6 +331,7 @@ class Table:
             else parse_maintenance_mode(given.text(maintenance, "maintenance")),
             keep_commits=None if keep_commits is None else given.whole_number(keep_commits, "keep_commits"),
             on_unmaintained=None if on_unmaintained is None else parsed_on_unmaintained(on_unmaintained),
+            hudi_writes=given.flag_if_given(hudi_writes, "hudi_writes"),
         )
         self.properties = alter(self.store, changes)
 
@@ -369,6 +385,37 @@ class Table:
 
         return look_at(self.store, look)
 
+    def get_by(
+        self,
+        column: str,
+        values: object,
+        *,
+        partition: str | None = None,
+        columns: str | Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Fetch the rows that have one of these values in a column with a secondary index, without a Spark job.
+
+        A list holds values, and None is null. `partition` is a partition's path. The table is read as it is now; where
+        the index does not tell, because it is damaged, out of step or names very many rows, all file groups are read.
+        """
+        name = given.text(column, "column")
+        wanted = given.keys_of(values, are="values")
+        questions: list[list[RawFilter]] = [[(name, "in", [value for value in wanted if value is not None])]]
+        if None in wanted:
+            questions.append([(name, "is null")])
+        if partition is not None:
+            given.text(partition, "partition")
+
+        def look(state: TableState) -> pa.Table:
+            queries = [make_query(state, columns=columns, filters=filters) for filters in questions]
+            index = self._index(state, queries[0])
+            plans = [plan_read(state, query, index, partition=partition) for query in queries]
+            if not any(plan.asked for plan in plans):
+                check_indexed(state, name)
+            return pa.concat_tables([read_by_keys(self._checked(plan, index)) for plan in plans])
+
+        return look_at(self.store, look)
+
     def _looked_up(
         self, record_keys: pa.Array, state: TableState, query: Query, partition: str | None
     ) -> pa.Table:
@@ -384,8 +431,68 @@ class Table:
         A row whose `_hoodie_is_deleted` is true deletes. A frame is written by Spark, and so are `parquet_files`, which
         cost less than a frame of them. An Arrow table, a pandas or polars frame or a list of dicts is written by this
         process, without Spark: for small data.
+
+        With `op` the rows are a change feed: that column says what became of each, which was inserted, updated (before,
+        after) or deleted, in the words of Debezium, Flink or Delta, or in `op_words`. Of several rows of a key one
+        counts: by the ordering columns, or without them the last.
         """
         return write_rows(self.store, rows, Operation.UPSERT, self._told, options)
+
+    def upsert_stream(
+        self,
+        frame: DataFrame,
+        *,
+        checkpoint: str | PathLike[str],
+        trigger: str | Mapping[str, object] | None = None,
+        **stream: Unpack[StreamArguments],
+    ) -> StreamingQuery:
+        """Start a query that upserts the rows of a streaming frame, each batch exactly once; return Spark's query.
+
+        `checkpoint` is Spark's folder of the query. Its id says which stream this is, and every commit says which batch
+        of it: a batch that Spark sends again after a crash is known, and passed over. A new checkpoint is a new stream.
+        `trigger` says when batches begin: `10 seconds`, `available now`.
+
+        Beside what `upsert` takes: a `name` for the query; `maintenance`, by default `beside`: services run in the
+        driver after every fifteenth commit, and no batch waits for them.
+        """
+        writer = self.batch_writer(checkpoint=checkpoint, **stream)
+        return streaming.query.start_query(frame, writer, trigger)
+
+    def batch_writer(
+        self, *, checkpoint: str | PathLike[str], **stream: Unpack[StreamArguments]
+    ) -> BatchWriter:
+        """Return the function that `upsert_stream` gives Spark, for a query of your own:
+
+        frame.writeStream.option("checkpointLocation", path).foreachBatch(table.batch_writer(checkpoint=path)).start()
+
+        `checkpoint` must be the one of that query.
+        """
+        return streaming.batch_writer.made_writer(
+            self.store, self._told, given.path_text(checkpoint, "the checkpoint"), stream
+        )
+
+    @overload
+    def query_progress(self, *, spark: None = None) -> pa.Table: ...
+
+    @overload
+    def query_progress(self, *, spark: SparkSession) -> DataFrame: ...
+
+    def query_progress(self, *, spark: SparkSession | None = None) -> pa.Table | DataFrame:
+        """Return what became of each batch of a stream, a row each: an Arrow table, or a frame if `spark` is given.
+
+        It is read from the commits of the active timeline.
+        """
+        found = look_at(self.store, streaming.progress.batches_of)
+        return found if spark is None else _framed(found, spark)
+
+    def stream_status(self) -> tuple[StreamStatus, ...]:
+        """Sum up the streams into the table: how far each is, how many rows a second, how long a batch takes."""
+        batches = self.query_progress()
+        return streaming.progress.stream_statuses(batches, backlog(self.store)) if batches.num_rows else ()
+
+    def stream_metrics(self) -> str:
+        """Return figures of the newest batch of each stream, in Prometheus's text format."""
+        return streaming.progress.prometheus_text(self.query_progress(), backlog(self.store), self.store.uri)
 
     def bulk_insert(self, rows: Rows, **options: Unpack[WriteArguments]) -> CommitSummary:
         """Load `rows` into new buckets, as `upsert` would; where a bucket has rows already they are merged."""
@@ -573,11 +680,11 @@ class Table:
         return plans.plan_maintenance(self.store, checked_maintenance(maintenance))
 
     def fsck(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Report:
-        """Check every key, file and sum of the table, on `spark` or in this process. Changes nothing."""
+        """Check every key, indexed value, file and sum, on `spark` or in this process. Changes nothing."""
         return services.check_table(self.store, tasks=given.tasks_of(spark, progress))
 
     def repair(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Repaired:
-        """Mend what the record-level index has wrong, and keys with several rows, on `spark` or in this process.
+        """Mend what indexes have wrong of keys and values, and keys with several rows, on `spark` or in this process.
 
         It is one commit, which `rollback` takes back.
         """
@@ -587,8 +694,53 @@ class Table:
     def plan_repair(
         self, *, spark: SparkSession | None = None, progress: bool | None = None
     ) -> plans.PlannedRepair:
-        """Say what `repair` would mend: which keys, where their rows are, and which of several stays."""
+        """Say what `repair` would mend: which keys and values, where their rows are, and which of several stays."""
         return plans.plan_repair(self.store, tasks=given.tasks_of(spark, progress))
+
+    def create_index(
+        self,
+        name: str,
+        *,
+        on: str,
+        shards: int | None = None,
+        record_index: bool = False,
+        spark: SparkSession | None = None,
+        progress: bool | None = None,
+    ) -> BuiltSecondaryIndex | None:
+        """Build a secondary index of the values of a column, on `spark` or in this process, while writers go on.
+
+        It leads from a value to the keys of rows, and the record-level index from there to their files: a table has to
+        have one, of the whole table. With `record_index`, one that has none gets it first; no key may be in two
+        partitions then. It is cut into `shards` files, by default as many as the rows need. Every write keeps it.
+
+        Cut off, the next call goes on with it. None, if somebody else has built it meanwhile.
+        """
+        plan = self.plan_create_index(name, on=on, shards=shards, record_index=record_index)
+        return plan.run(self.store, given.tasks_of(spark, progress))
+
+    def plan_create_index(
+        self, name: str, *, on: str, shards: int | None = None, record_index: bool = False
+    ) -> plans.PlannedIndexCreation:
+        """Say what `create_index` would read and make: rows, shards and bytes."""
+        return plans.plan_index_creation(
+            self.store,
+            given.text(name, "the name of the index"),
+            given.text(on, "on, the column to be indexed,"),
+            shards=None if shards is None else given.whole_number(shards, "shards"),
+            record_index=given.flag(record_index, "record_index"),
+        )
+
+    def drop_index(self, name: str) -> DroppedIndex:
+        """Delist a secondary index, and delete it, or what there is of a build that was cut off."""
+        return self.plan_drop_index(name).run(self.store)
+
+    def plan_drop_index(self, name: str) -> plans.PlannedSecondaryDrop:
+        """Say what `drop_index` would delete."""
+        return plans.plan_secondary_drop(self.store, given.text(name, "the name of the index"))
+
+    def indexes(self) -> tuple[IndexStatus, ...]:
+        """List the secondary indexes: the column of each, how much there is of it, and whether it is in step."""
+        return look_at(self.store, list_indexes)
 
     @property
     def buckets(self) -> Buckets:
@@ -651,19 +803,45 @@ class Table:
         """Show partitions, buckets, file sizes and skew."""
         return look_at(self.store, lambda state: inspection.layout(state, self._index(state, None)))
 
+    @overload
+    def locations(self, partition: str = "", *, spark: None = None) -> pa.Table: ...
+
+    @overload
+    def locations(self, partition: str = "", *, spark: SparkSession) -> DataFrame: ...
+
+    def locations(self, partition: str = "", *, spark: SparkSession | None = None) -> pa.Table | DataFrame:
+        """Return where the keys of a partition live, by its path: an Arrow table, or a frame if `spark` is given.
+
+        The columns are the record key, the id of its file group, and the number of the bucket if the table has dynamic
+        ones. They come from the record-level index of the table: no row is read.
+        """
+        given.text(partition, "partition")
+        found = look_at(
+            self.store, lambda state: inspection.locations(state, self._index(state, None), partition)
+        )
+        return found if spark is None else _framed(found, spark)
+
     def explain(self, key: Key, *, partition: str | None = None) -> inspection.Explanation:
         """Say where a key lives and why: what is hashed, which rule decides, which file group, who wrote to it last.
 
         A key is what `get` takes; `partition` is a partition's path, needed if the table has partitions. A record-level
-        index of the whole table needs none: it knows where the key is, and in which of its files that is said.
+        index of the whole table needs none: it knows where the key is, and in which of its files that is said. So do
+        secondary indexes of the values of its row.
         """
         if partition is not None:
             given.text(partition, "partition")
         generator = KeyGenerator.from_properties(self.properties)
 
         def explain(state: TableState) -> inspection.Explanation:
-            (record_key,) = record_keys_of([key], generator, table_schema(state)).to_pylist()
-            return inspection.explain(state, self._index(state, None), record_key, partition=partition)
+            record_keys = record_keys_of([key], generator, table_schema(state))
+            indexes = secondary_indexes_for_reads(state)
+            row = None
+            if indexes:
+                indexed = {one.definition.column for one in indexes}.intersection(table_schema(state).names)
+                query = make_query(state, columns=sorted(indexed))
+                row = self._looked_up(record_keys, state, query, partition)
+            index = self._index(state, None)
+            return inspection.explain(state, index, record_keys[0].as_py(), partition=partition, row=row)
 
         return look_at(self.store, explain)
 
@@ -687,3 +865,7 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as containers have them
         return str(os.getuid())
+
+
+def _framed(found: pa.Table, spark: SparkSession) -> DataFrame:
+    return given.session_of(spark, "None returns an Arrow table.").createDataFrame(found)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from bucketlake import given, services
 from bucketlake import spark as on_spark
-from bucketlake.arguments import WriteArguments, parsed_log_format
+from bucketlake.arguments import WriteArguments, change_feed, parsed_log_format
+from bucketlake.commit.stream import Batch, Marks
+from bucketlake.commit.writable import check_writable
 from bucketlake.index import IndexValue
 from bucketlake.logfile import LogFormat
 from bucketlake.looks import look_at
 from bucketlake.schema import all_nullable
-from bucketlake.state import table_schema
+from bucketlake.state import TableState, table_schema
 from bucketlake.storage import Store
-from bucketlake.write import ArrowRows, CommitSummary, Operation, WriteOptions, run_write
+from bucketlake.write import ArrowRows, CommitSummary, Operation, WriteOptions, columns_after, run_write
+from bucketlake.write.finish import Later
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,18 +30,23 @@ if TYPE_CHECKING:
 
 
 def write_rows(
-    store: Store, rows: Rows, operation: Operation, told: IndexValue | None, options: WriteArguments
+    store: Store,
+    rows: Rows,
+    operation: Operation,
+    told: IndexValue | None,
+    options: WriteArguments,
+    *,
+    batch: Batch | None = None,
+    marks: Marks | None = None,
+    later: Later | None = None,
 ) -> CommitSummary:
     """Write rows to a table, then run the services that were asked for.
 
-    `told` is what the caller takes the table's index for; another one than the table has is refused.
+    `told` is what the caller takes the table's index for; another one than the table has is refused. `batch` says
+    which batch of a stream the rows are, if they are one, and `marks` which ones there are already; `later` takes what
+    publishes them, if that is not to be done here.
     """
-    given.known(options, WriteArguments)
-    checked = WriteOptions(
-        log_format=parsed_log_format(options.get("log_format", LogFormat.PARQUET)),
-        merge_schema=given.flag_if_given(options.get("merge_schema"), "merge_schema"),
-        index=told,
-    )
+    checked = replace(_options_of(told, options, operation), batch=batch, marks=marks, later=later)
     maintenance = services.asked_maintenance(options.get("maintenance"))
     progress = given.flag_if_given(options.get("progress"), "progress")
     taken = given.rows_of(rows, lambda: look_at(store, table_schema))
@@ -47,6 +56,30 @@ def write_rows(
     summary = run_write(by_tasks, store, operation, checked)
     tasks = given.tasks_of(by_tasks.session, progress)
     return services.look_after(store, summary, maintenance, tasks=tasks)
+
+
+def _options_of(told: IndexValue | None, options: WriteArguments, operation: Operation) -> WriteOptions:
+    given.known(options, WriteArguments)
+    return WriteOptions(
+        log_format=parsed_log_format(options.get("log_format", LogFormat.PARQUET)),
+        merge_schema=given.flag_if_given(options.get("merge_schema"), "merge_schema"),
+        feed=change_feed(options, operation),
+        index=told,
+    )
+
+
+def check_rows_fit(
+    store: Store, columns: pa.Schema, told: IndexValue | None, options: WriteArguments
+) -> None:
+    """Refuse rows with these columns as an upsert of them would, before there are any."""
+    checked = _options_of(told, options, Operation.UPSERT)
+
+    def look(state: TableState) -> None:
+        check_writable(state)
+        checked.index_of(state)
+        columns_after(columns, state, Operation.UPSERT, checked)
+
+    look_at(store, look)
 
 
 def rows_by_tasks(rows: DataFrame | Files, progress: bool | None) -> SparkRows:

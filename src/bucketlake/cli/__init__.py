@@ -5,6 +5,7 @@ from bucketlake.cli import (
     clustering,
     fsck,
     history,
+    index,
     inspect,
     maintain,
     metadata,
@@ -14,6 +15,7 @@ from bucketlake.cli import (
     service_run,
     services,
     sql,
+    stream,
     write,
 )
 from bucketlake.cli.app import app
@@ -25,6 +27,7 @@ __all__ = [
     "clustering",
     "fsck",
     "history",
+    "index",
     "inspect",
     "main",
     "maintain",
@@ -35,5 +38,6 @@ __all__ = [
     "service_run",
     "services",
     "sql",
+    "stream",
     "write",
 ]

@@ -55,7 +55,8 @@ Index = Annotated[
     typer.Option(
         metavar="INDEX",
         help='Where keys live, as in Python: "SimpleBuckets(4)", "PartitionBuckets(\'2026-.*,16\', default=4)", '
-        '"ConsistentBuckets(4, virtual_logs=True)", "RecordIndex()", "RecordIndex(per_partition=True, shards=2)"; a '
+        '"ConsistentBuckets(4, virtual_logs=True)", "RecordIndex()", "RecordIndex(per_partition=True, shards=2)", '
+        '"DynamicBuckets(assigners=8)"; a '
         "table that says it itself needs none.",
     ),
 ]
@@ -75,9 +76,9 @@ def index_value(index: str | None, buckets: int | None) -> IndexValue | None:
     return told(None if index is None else index_of_text(index), buckets)
 
 
-def pairs(texts: Sequence[str]) -> Mapping[str, str] | None:
+def pairs(texts: Sequence[str], option: str = "--storage") -> Mapping[str, str] | None:
     split = [text.partition("=") for text in texts]
     wrong = [text for text, (_, equals, _) in zip(texts, split, strict=True) if not equals]
     if wrong:
-        raise ConfigError(f"--storage takes NAME=VALUE and got {wrong[0]!r}.")
+        raise ConfigError(f"{option} takes NAME=VALUE and got {wrong[0]!r}.")
     return {name: value for name, _, value in split} or None

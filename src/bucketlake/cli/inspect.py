@@ -1,4 +1,4 @@
-"""`bucketlake describe | timeline | layout | explain`: what a table is, without reading a row of it.
+"""`bucketlake describe | timeline | layout | locations | explain`: what a table is, without reading a row of it.
 
 `describe --process` says what the process remembers of files.
 """
@@ -12,9 +12,11 @@ from typing import Annotated
 import typer
 
 from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Buckets, Index, Storage, TablePath, app, open_table
+from bucketlake.cli.rows import Unlimited, show_rows
 from bucketlake.cli.screen import Grid, Screen, fact_grid, grid
 from bucketlake.cli.values import parse_key
 from bucketlake.errors import ConfigError
+from bucketlake.inspection import PartitionLayout
 from bucketlake.storage import memory_in_use, render_bytes
 from bucketlake.table import Table
 
@@ -63,6 +65,7 @@ def _described(table: Table) -> _Shown:
         "key generator": found.key_generator,
         "index": found.index,
         "metadata table": list(found.metadata_table),
+        "secondary indexes": list(found.secondary_indexes),
         "commits": found.commits,
         "pending": found.pending,
         "last commit": found.last_commit,
@@ -106,7 +109,9 @@ def layout(
 ) -> None:
     """Show partitions, buckets, file sizes and how evenly they are filled."""
     found = open_table(table, storage, index=index, buckets=buckets).layout()
-    numbers = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
+    numbers: tuple[str, ...] = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
+    if any(part.fills for part in found.partitions):
+        numbers = (*numbers, "keys", "full")
     drawn = grid("layout", "partition", *numbers, numbers=numbers)
     rows = []
     for part in found.partitions:
@@ -121,6 +126,7 @@ def layout(
             render_bytes(part.log_bytes),
             render_bytes(largest),
             f"{part.skew:.2f}",
+            *_filled(part, is_shown="full" in numbers),
         )
         rows.append(
             {
@@ -135,6 +141,7 @@ def layout(
                         "size_bytes": s.size_bytes,
                         "base_file": s.base_file.path if s.base_file else None,
                         "log_files": [log.path for log in s.log_files],
+                        **(asdict(part.fills[s.file_id]) if s.file_id in part.fills else {}),
                     }
                     for s in part.slices
                 ],
@@ -145,6 +152,28 @@ def layout(
     )
     facts = {"size_bytes": found.size_bytes, "skew": round(found.skew, 4), "index": found.index}
     Screen(as_json).show({**facts, "partitions": rows}, drawn, f"index: {found.index}")
+
+
+def _filled(part: PartitionLayout, *, is_shown: bool) -> tuple[str, ...]:
+    """Say how many keys the buckets of a partition have that open as others fill, and how many of them are full."""
+    if not is_shown:
+        return ()
+    fills = part.fills.values()
+    return f"{sum(fill.keys for fill in fills):,}", f"{sum(fill.is_full for fill in fills)} of {len(fills)}"
+
+
+@app.command()
+def locations(
+    table: TablePath,
+    partition: Annotated[str, typer.Option(help="Path of the partition; none in a table without them.")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="Keys to print at most.")] = 20,
+    every: Unlimited = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Print where the keys of a partition live, as the record-level index has it."""
+    found = open_table(table, storage).locations(partition)
+    show_rows(found if every else found.slice(0, limit), Screen(as_json))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`bucketlake repair`: mend what a record-level index has wrong, and keys with several rows."""
+"""`bucketlake repair`: mend what indexes have wrong of keys and values, and keys with several rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def repair(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Mend the record-level index of a table, and keys with several rows. Says what it would do unless --yes.
+    """Mend the indexes of a table, and keys with several rows. Says what it would do unless --yes.
 
-    Reads every key. It is one commit: `bucketlake rollback` takes it back.
+    Reads every key, and every indexed value. It is one commit: `bucketlake rollback` takes it back.
     """
     opened = open_table(table, storage)
     session = session_if(spark)
@@ -33,6 +33,7 @@ def repair(
         "entries": work.entries,
         **{kind.name.lower(): count for kind, count in (done or work).counts.items()},
         "keys": [asdict(fault) for fault in (done or work).mends],
+        "values": [asdict(fault) for fault in (done or work).values],
         "left": [asdict(fault) for fault in work.left],
         "debris": [path for files in work.debris.values() for path in files],
     }

@@ -1,4 +1,4 @@
-"""`bucketlake read | get`: rows, without a cluster."""
+"""`bucketlake read | get | get-by`: rows, without a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from bucketlake.cli.app import EXIT_NOTHING_FOUND, AsJson, Buckets, Index, Storage, TablePath, app, open_table
 from bucketlake.cli.screen import Screen, grid
-from bucketlake.cli.values import json_values, parse_filter, parse_key, shown
+from bucketlake.cli.values import json_values, parse_filter, parse_key, parse_value, shown
 from bucketlake.errors import ConfigError
 from bucketlake.read import read_all
 
@@ -98,6 +98,29 @@ def get(
         columns=_names(columns),
         as_of=as_of,
     )
+    show_rows(found, Screen(as_json))
+    if not found.num_rows:
+        raise typer.Exit(EXIT_NOTHING_FOUND)
+
+
+@app.command()
+def get_by(
+    table: TablePath,
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="A column with a secondary index.")],
+    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="Values of the column.")],
+    partition: Annotated[str | None, typer.Option(help="Path of the partition to look into.")] = None,
+    columns: Columns = None,
+    as_json: AsJson = False,
+    storage: Storage = None,
+    index: Index = None,
+    buckets: Buckets = None,
+) -> None:
+    """Fetch rows by the values of a column with a secondary index. For nulls: read --where "city is null"."""
+    opened = open_table(table, storage, index=index, buckets=buckets)
+    schema = opened.query().table_schema
+    known = column in schema.names
+    wanted = [parse_value(text, schema.field(column).type, column) if known else text for text in values]
+    found = opened.get_by(column, wanted, partition=partition, columns=_names(columns))
     show_rows(found, Screen(as_json))
     if not found.num_rows:
         raise typer.Exit(EXIT_NOTHING_FOUND)

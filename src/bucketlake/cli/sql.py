@@ -11,6 +11,7 @@ from bucketlake import spark as on_spark
 from bucketlake.cli.app import AsJson, Storage, app, pairs
 from bucketlake.cli.rows import Limit, Unlimited, show_rows
 from bucketlake.cli.screen import Screen
+from bucketlake.services.secondary_index_build import BuiltSecondaryIndex, DroppedIndex
 from bucketlake.sql import sql as run_sql
 from bucketlake.table import Table
 from bucketlake.write import CommitSummary
@@ -39,7 +40,7 @@ def sql(
 
 
 def _drawn(result: Any) -> tuple[Any, str]:
-    if isinstance(result, CommitSummary):
+    if isinstance(result, CommitSummary | BuiltSecondaryIndex | DroppedIndex):
         return asdict(result), str(result)
     if isinstance(result, Table):
         found = result.describe()

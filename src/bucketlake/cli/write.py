@@ -34,6 +34,7 @@ from bucketlake.config import MaintenanceMode
 from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.logfile import LogFormat
+from bucketlake.schema import all_nullable
 from bucketlake.table import Table, create_table
 from bucketlake.write import CommitSummary, evolution, key_columns, tops_of
 
@@ -158,16 +159,19 @@ def alter(
             help="What writes do where a metadata table has parts that they would not keep in step."
         ),
     ] = None,
+    hudi_writes: Annotated[
+        bool | None, typer.Option(help="Whether Hudi may write to the table too; it may unless you say no.")
+    ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
     """Change which rows a table takes, and who maintains it, from the next write on."""
     opened = open_table(table, storage)
-    said = (merge_schema, allow_missing_columns, maintenance, keep_commits, on_unmaintained)
+    said = (merge_schema, allow_missing_columns, maintenance, keep_commits, on_unmaintained, hudi_writes)
     if all(value is None for value in said):
         raise ConfigError(
-            "nothing to change: give --maintenance, --keep-commits, --on-unmaintained, --merge-schema or "
-            "--allow-missing-columns, or an opposite such as --no-merge-schema."
+            "nothing to change: give --maintenance, --keep-commits, --on-unmaintained, --merge-schema, "
+            "--allow-missing-columns or --hudi-writes, or an opposite such as --no-merge-schema."
         )
     opened.alter(
         merge_schema=merge_schema,
@@ -175,6 +179,7 @@ def alter(
         maintenance=maintenance,
         keep_commits=keep_commits,
         on_unmaintained=on_unmaintained,
+        hudi_writes=hudi_writes,
     )
     facts = {
         key: value for key, value in sorted(opened.properties.raw.items()) if key.startswith("bucketlake.")
@@ -182,8 +187,37 @@ def alter(
     Screen(as_json).show(facts, fact_grid("altered", facts))
 
 
-def _loads(write: Callable[..., CommitSummary]) -> Callable[..., None]:
-    """Make a command of a way to write the rows of files."""
+@app.command()
+def upsert(
+    table: TablePath,
+    files: Files,
+    op: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column that says what became of a row: c, u, d and the like."),
+    ] = None,
+    op_words: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--op-word",
+            metavar="WORD=MEANING",
+            help="A word in it that means insert, update_before, update_after or delete; may be repeated.",
+        ),
+    ] = None,
+    format_: Format = None,
+    merge_schema: MergeSchema = False,
+    log_format: Logs = LogFormat.PARQUET,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Write the rows of files, in one commit: new keys are inserted, known ones updated, deleted ones (--op) go."""
+    words = pairs(op_words or (), "--op-word")
+    write = _loads(partial(Table.upsert, op=op, op_words=words), op=op)
+    write(table, files, format_, merge_schema, log_format, spark, as_json, storage)
+
+
+def _loads(write: Callable[..., CommitSummary], *, op: str | None = None) -> Callable[..., None]:
+    """Make a command of a way to write the rows of files; of a feed, those with a column `op`."""
 
     def command(
         table: TablePath,
@@ -196,16 +230,13 @@ def _loads(write: Callable[..., CommitSummary]) -> Callable[..., None]:
         storage: Storage = None,
     ) -> None:
         opened = open_table(table, storage)
-        rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark)
+        rows = _rows(opened, files, format_, merge_schema=merge_schema, on_local_spark=spark, op=op)
         done = write(opened, rows, merge_schema=merge_schema or None, log_format=log_format)
         _show(done, Screen(as_json))
 
     return command
 
 
-app.command(
-    "upsert", help="Write the rows of files, in one commit: new keys are inserted, known ones updated."
-)(_loads(Table.upsert))
 app.command(
     "bulk-insert",
     help="Load the rows of files into new buckets, in one commit; where a bucket has rows already they are merged.",
@@ -245,15 +276,31 @@ def delete_partitions(
 
 
 def _rows(
-    table: Table, files: list[str], given: FileFormat | None, *, merge_schema: bool, on_local_spark: bool
+    table: Table,
+    files: list[str],
+    given: FileFormat | None,
+    *,
+    merge_schema: bool,
+    on_local_spark: bool,
+    op: str | None,
 ) -> Any:
     """Read files as the table has their columns: in this process, or by Spark's tasks, one for each."""
     evolve = evolution(table.properties, merge_schema=merge_schema or None)
-    schema = schema_after(files, table.schema, evolve=evolve, given=given)
+    before = table.schema if op is None else _of_feed(table.schema, op, files, given)
+    schema = schema_after(files, before, evolve=evolve, given=given)
     read = partial(read_rows, schema=schema, evolve=evolve, given=given)
     if on_local_spark:
         return on_spark.local.files_read_by(on_spark.local.local_session(), files, read, schema)
     return pa.concat_tables(read(file) for file in files)
+
+
+def _of_feed(schema: pa.Schema, op: str, files: list[str], given: FileFormat | None) -> pa.Schema:
+    """Return the columns of a feed: those of the table, where rows that go may have nulls, and what became of a row."""
+    for file in files:
+        if op not in (names := column_names(file, given)):
+            raise ConfigError(f"{file}: there is no column {op!r}, which --op names, but {', '.join(names)}.")
+    schema = all_nullable(schema)
+    return schema if op in schema.names else schema.append(pa.field(op, pa.string()))
 
 
 @app.command()

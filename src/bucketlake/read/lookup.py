@@ -86,13 +86,20 @@ def _look_into(file_slice: FileSlice, context: ReadContext, wanted: pa.Array) ->
 _NO_KEYS = pa.chunked_array([], pa.string())
 
 
+def read_by_keys(plan: ReadPlan) -> pa.Table:
+    """Read the rows of a plan in this process, several slices at once if it says which keys are wanted."""
+    if plan.record_keys is None:
+        return pa.Table.from_batches(read_all(plan), plan.context.schema)
+    return lookup(plan, plan.record_keys)
+
+
 def read_all(plan: ReadPlan, *, limit: int | None = None) -> Iterator[pa.RecordBatch]:
     """Read the slices of a plan in this process, one after the other, until `limit` rows are found."""
     left = limit
     for file_slice in plan.slices:
         if left == 0:
             return
-        for batch in read_slice(file_slice, plan.context):
+        for batch in read_slice(file_slice, plan.context, record_keys=plan.record_keys):
             yield batch if left is None else batch.slice(0, left)
             if left is not None:
                 left = max(0, left - batch.num_rows)

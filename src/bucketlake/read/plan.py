@@ -4,19 +4,22 @@
 by file group, what a task has to read. A plan is a value: it travels to
 executors, and it says how much was pruned.
 
-An index that has recorded where keys live is asked first, and tells of now: only the newest snapshot is read by it.
-Read-optimized reads are not: a base file may show a key that logs have deleted, or moved to another file group.
+Indexes that have recorded which keys have a value, and where keys live, are asked first. They tell of now: only the
+newest snapshot is read by them. Read-optimized reads are not: a base file may show a key that logs have deleted, or
+moved to another file group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import Index, Pieces, RecordedIndex, hash_pieces
+from bucketlake.index import Index, Pieces, RecordedIndex, hash_pieces, recorded_of_table
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     DataFile,
@@ -32,6 +35,7 @@ from bucketlake.layout import (
     stated_in,
 )
 from bucketlake.merge import MergeRules
+from bucketlake.read.by_values import AskedIndex, keys_by_values, questions_of
 from bucketlake.read.path_columns import path_columns_of
 from bucketlake.read.prune import (
     hashed_pieces,
@@ -45,6 +49,8 @@ from bucketlake.read.task import ReadContext
 from bucketlake.state import (
     TableState,
     check_as_of,
+    cleaned_after,
+    cleaned_file,
     files_of,
     instants_between,
     is_completed_by,
@@ -66,10 +72,27 @@ class ReadPlan:
     """That were listed: all, unless the filters or the index name them."""
     left_out: tuple[FileSlice, ...]
     """In the partitions that were not pruned: slices that cannot hold a wanted key."""
+    record_keys: pa.Array | None = None
+    """If secondary indexes name few: no other row of the slices is wanted."""
+    asked: tuple[AskedIndex, ...] = ()
+    """The secondary indexes that were asked."""
+
+    def __str__(self) -> str:
+        there = len(self.slices) + len(self.left_out)
+        seen = f"{self.partitions_seen:,} partition{'' if self.partitions_seen == 1 else 's'}"
+        kept = f"{len(self.slices):,} of {there:,} file group{'' if there == 1 else 's'}, {seen} listed"
+        return "\n".join([kept, *map(str, self.asked)])
 
 
-def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: bool = False) -> ReadPlan:
-    """Decide which slices a query reads. Lists folders; opens no data file.
+def plan_read(
+    state: TableState,
+    query: Query,
+    index: Index,
+    *,
+    partition: str | None = None,
+    trusts_listing: bool = False,
+) -> ReadPlan:
+    """Decide which slices a query reads, in one partition or in all. Lists folders; opens no data file.
 
     A file that a commit tells of and that is not there as it tells is an error, unless the listing is to be trusted.
     """
@@ -82,18 +105,54 @@ def plan_read(state: TableState, query: Query, index: Index, *, trusts_listing: 
     if query.begin is not None:
         return _plan_changes(state, query, index, keys, pieces, begin=query.begin)
     named = named_partitions(query.filters, keys=keys, schema=query.table_schema)
-    if index.recorded is not None and not trusts_listing:
+    if partition is not None:
+        named = frozenset([partition])
+    asked: tuple[AskedIndex, ...] = ()
+    if index.is_known and not trusts_listing:
         record_keys = pinned_record_keys(query.filters, keys=keys, schema=query.table_schema)
-        planned = _plan_recorded(state, query, index.recorded, keys, record_keys, named)
+        planned, asked = _plan_by_values(state, query, index, keys, record_keys, named)
+        if planned is None and index.recorded is not None:
+            planned = _plan_recorded(state, query, index.recorded, keys, record_keys, named)
         if planned is not None:
-            return planned
+            return replace(planned, asked=asked)
     listed = list_folders(state).files if trusts_listing else files_of(state, named)
+    cleaned = _cleaned_after(state, query, named)
+    listed = {**dict.fromkeys(cleaned, ()), **listed}
     kept = prune_partitions(tuple(listed), query.filters, keys=keys, schema=query.table_schema)
     files = {partition: listed[partition] for partition in kept}
-    found = _Found(len(listed), files, query.as_of, is_checked=trusts_listing)
-    return _plan(state, query, index, keys, found, pieces)
+    found = _Found(len(listed), files, query.as_of, is_checked=trusts_listing, cleaned=cleaned)
+    return replace(_plan(state, query, index, keys, found, pieces), asked=asked)
 
 
+def _plan_by_values(
+    state: TableState,
+    query: Query,
+    index: Index,
+    keys: KeyGenerator,
+    pinned: pa.Array | None,
+    named: frozenset[str] | None,
+) -> tuple[ReadPlan | None, tuple[AskedIndex, ...]]:
+    """Plan by the keys that secondary indexes name, and say what was asked; no plan if they do not tell.
+
+    They know rows by their keys alone. So what has recorded where keys live must be of the whole table.
+    """
+    if not _is_of_now(state, query):
+        return None, ()
+    questions = questions_of(state, query.filters, generator=keys, schema=query.table_schema)
+    recorded = recorded_of_table(state, index) if questions else None
+    if recorded is None:
+        return None, ()
+    found = keys_by_values(questions, recorded, schema=query.table_schema, pinned=pinned)
+    planned = _plan_recorded(state, query, recorded, keys, found.keys, named)
+    if planned is None or found.keys is None:
+        return None, tuple(one.in_vain("the record-level index does not tell") for one in found.asked)
+    if len(found.keys) <= KEYS_READ_BY_MAX:
+        planned = replace(planned, record_keys=found.keys)
+    return planned, found.asked
+
+
+KEYS_READ_BY_MAX = 16
+"""For more keys it is cheaper to filter all rows of a file group than to look the keys up in its files."""
 KEYS_PRUNED_BY_MAX = 10_000
 """More keys are in every bucket, of nearly every table; to find out costs more than it spares."""
 KEYS_LOOKED_UP_MAX = 100_000
@@ -110,8 +169,9 @@ def plan_lookup(
         planned = _plan_recorded(state, query, index.recorded, keys, record_keys, named)
         if planned is not None:
             return planned
-    files = files_of(state, named)
-    found = _Found(len(files), files, query.as_of)
+    cleaned = _cleaned_after(state, query, named)
+    files = {**dict.fromkeys(cleaned, ()), **files_of(state, named)}
+    found = _Found(len(files), files, query.as_of, cleaned=cleaned)
     pieces = None
     if index.placed is not None and len(record_keys) <= KEYS_PRUNED_BY_MAX:
         pieces = frozenset(hash_pieces(key, index.hash_fields) for key in record_keys.to_pylist())
@@ -130,8 +190,7 @@ def _plan_recorded(
 
     It tells nothing either if it names a file group that is not there: what else it has may be wrong too.
     """
-    is_of_now = query.as_of is None and query.begin is None and not query.read_optimized
-    if record_keys is None or not is_of_now or not state.properties.has_meta_columns:
+    if record_keys is None or not _is_of_now(state, query):
         return None
     groups = index.where(record_keys) if index.is_global else None
     if groups is None and index.is_global:
@@ -154,6 +213,12 @@ def _plan_recorded(
     return _planned(state, query, keys, found, view, slices, left_out)
 
 
+def _is_of_now(state: TableState, query: Query) -> bool:
+    """Whether a query is one that indexes of keys can answer."""
+    is_snapshot = query.as_of is None and query.begin is None and not query.read_optimized
+    return is_snapshot and state.properties.has_meta_columns
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The files a plan chooses from."""
@@ -163,6 +228,17 @@ class _Found:
     as_of: str | None
     is_checked: bool = False
     """Whether nothing needs to be held against what commits tell."""
+    cleaned: FilesByPartition = field(default_factory=dict)
+    """What cleans have deleted since `as_of`, or are deleting."""
+
+
+def _cleaned_after(state: TableState, query: Query, named: frozenset[str] | None) -> FilesByPartition:
+    """Return what cleans have deleted of the past that is asked for; in partitions that are no more, too."""
+    if query.as_of is None:
+        return {}
+    check_as_of(state, query.as_of)
+    cleaned = cleaned_after(state, query.as_of)
+    return {partition: files for partition, files in cleaned.items() if named is None or partition in named}
 
 
 def _plan(
@@ -173,8 +249,6 @@ def _plan(
     found: _Found,
     pieces: frozenset[Pieces] | None,
 ) -> ReadPlan:
-    if query.as_of is not None:
-        check_as_of(state, query.as_of)
     view, visible = _visible(state, query, found)
     slices: list[FileSlice] = []
     left_out: list[FileSlice] = []
@@ -193,10 +267,14 @@ def _visible(
     """Cut files into the slices that a query sees."""
     every = (file for files in found.files.values() for file in files)
     view = view_for(state, every, trusts_listing=found.is_checked)
-    cut = read_optimized_slices_of if query.read_optimized else slices_of
-    return view, {
-        partition: cut(partition, files, view, as_of=found.as_of) for partition, files in found.files.items()
-    }
+    cut = partial(read_optimized_slices_of if query.read_optimized else slices_of, as_of=found.as_of)
+    gone = cleaned_file(state, found.cleaned, found.files, view, cut)
+    if gone is not None:
+        raise ConfigError(
+            f"the table cannot be read as of {found.as_of}: a clean has deleted {gone}, which was seen then. Ask for "
+            f"a later time, or have the cleaner keep more from now on."
+        )
+    return view, {partition: cut(partition, files, view) for partition, files in found.files.items()}
 
 
 def _planned(
@@ -210,13 +288,13 @@ def _planned(
 ) -> ReadPlan:
     return ReadPlan(
         slices=tuple(slices),
-        context=_context(
+        context=context_for(
             state,
             query,
             keys,
             commit_times=None,
             up_to=found.as_of,
-            blocks_of=_blocks_of(state, slices, view),
+            blocks_of=blocks_for(state, slices, view),
         ),
         partitions_seen=found.partitions_seen,
         left_out=tuple(left_out),
@@ -254,7 +332,7 @@ def _plan_changes(
             (slices if file_slice.file_id in wanted else left_out).append(file_slice)
     return ReadPlan(
         slices=_checked(state, slices),
-        context=_context(
+        context=context_for(
             state, query, keys, commit_times=frozenset(written.completions), up_to=None, blocks_of=None
         ),
         partitions_seen=len(written.files),
@@ -323,7 +401,7 @@ def _checked(state: TableState, slices: Sequence[FileSlice]) -> tuple[FileSlice,
     return tuple(prove(part, there[part.partition], told[part.partition]) for part in slices)
 
 
-def _context(
+def context_for(
     state: TableState,
     query: Query,
     keys: KeyGenerator,
@@ -353,7 +431,7 @@ def _context(
     )
 
 
-def _blocks_of(state: TableState, slices: Sequence[FileSlice], view: TimelineView) -> TimelineView | None:
+def blocks_for(state: TableState, slices: Sequence[FileSlice], view: TimelineView) -> TimelineView | None:
     """Return what tells which log blocks are committed, where the name of their file does not.
 
     That is so in table version 6; and where a write went to a bucket that was being resized, its log has the instant
@@ -370,9 +448,19 @@ OPEN_COST_BYTES = 1024 * 1024
 """What opening a slice costs, in bytes read: so that a task does not get thousands of tiny ones."""
 
 
-def pack_slices(slices: Sequence[FileSlice], target_bytes: int) -> tuple[tuple[FileSlice, ...], ...]:
-    """Share slices out to tasks of about `target_bytes`, the largest first."""
-    packs: list[list[FileSlice]] = []
+class Sized(Protocol):
+    """What is read as a whole, by one task."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+SizedT = TypeVar("SizedT", bound=Sized)
+
+
+def pack_slices(slices: Sequence[SizedT], target_bytes: int) -> tuple[tuple[SizedT, ...], ...]:
+    """Share slices, or what is made of slices, out to tasks of about `target_bytes`, the largest first."""
+    packs: list[list[SizedT]] = []
     room = 0
     for file_slice in sorted(slices, key=lambda s: s.size_bytes, reverse=True):
         cost = file_slice.size_bytes + OPEN_COST_BYTES

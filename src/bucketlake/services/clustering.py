@@ -44,6 +44,7 @@ from bucketlake.errors import (
     InstantError,
     UnsupportedError,
 )
+from bucketlake.index import RecordedIndex
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.room import GROUP_BYTES
 from bucketlake.layout import BaseFile, DataFile, FileGroupId, FileSlice, check_files, list_files, slices_of
@@ -262,17 +263,21 @@ def schedule_clustering(store: Store, plan: Clustering, *, clock: Clock | None =
         check_sort_columns(table_schema(state), plan.by)
         fresh = plan_clustering(state, files_of(state, partitions), load_held(state), by=plan.by, now="")
         slices = [part for part in fresh.slices if (part.partition, part.file_id) in plan.groups]
-        groups = _joined(slices) if writing_index(state).recorded is not None else [[s] for s in slices]
+        index = writing_index(state).recorded
+        groups = [[s] for s in slices] if index is None else _joined(slices, index)
         return encode_clustering_plan(_requested(groups, plan), root=store.uri) if slices else None
 
     return schedule(store, action=Action.CLUSTERING, say=say, clock=clock)
 
 
-def _joined(slices: Iterable[FileSlice]) -> list[list[FileSlice]]:
-    """Bring small file groups of a partition together, up to the size that one should have."""
+def _joined(slices: Iterable[FileSlice], index: RecordedIndex) -> list[list[FileSlice]]:
+    """Bring small file groups of a partition together, up to the size that one should have, if they may be joined."""
     found: list[list[FileSlice]] = []
     open_groups: dict[str, tuple[list[FileSlice], int]] = {}
     for part in slices:
+        if index.heir_slot(part.partition, part.file_id) is not None:
+            found.append([part])
+            continue
         group, size = open_groups.get(part.partition, ([], GROUP_BYTES))
         if size + part.size_bytes > GROUP_BYTES:
             group, size = [], 0
@@ -574,9 +579,11 @@ def _work(state: TableState, pending: Instant, plan: RequestedReplace) -> list[R
 
 
 def _regroups(state: TableState, pending: Instant, plan: RequestedReplace) -> tuple[Regroup, ...]:
-    placed = writing_index(state).placed
+    index = writing_index(state)
+    placed = index.placed
     if placed is None:
-        return join_groups(plan.groups, instant=pending.requested)
+        assert index.recorded is not None, "it works places out, or looks them up"
+        return join_groups(plan.groups, index.recorded, instant=pending.requested)
     return keep_buckets((part for group in plan.groups for part in group.slices), placed)
 
 

@@ -7,6 +7,7 @@
     proofs    what footers and commits say of rows and keys is what is in the files
     layout    the table says where its keys live, and its key generator agrees
     metadata  the metadata table is in step, and lists what is committed and there, with its size
+    values    secondary indexes have the values of the rows, and no others
 
 `check_table` reads every file, a file group per task, and changes nothing. What it finds is a list of values; what
 cannot be read is one of them, and the rest is still checked. A table without findings, but for the notes on what dead
@@ -43,6 +44,7 @@ from bucketlake.index import Index, NoIndex, RecordedIndex, resolve_index
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.index.listed import resolve_listed
 from bucketlake.index.recorded_counts import load_counts
+from bucketlake.index.secondary import secondary_indexes_of
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import (
     BaseFile,
@@ -74,8 +76,10 @@ from bucketlake.schema import (
     RECORD_KEY_COLUMN,
     key_hashes,
 )
+from bucketlake.services.key_faults import ShardCheck, list_shard
 from bucketlake.services.tasks import Tasks, here
-from bucketlake.state import TableState, commit_metadata, load_state, view_for
+from bucketlake.services.value_faults import look_for_value_faults
+from bucketlake.state import TableState, commit_metadata, load_state, table_schema, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
@@ -113,6 +117,7 @@ class Kind(StrEnum):
     WRONG_FOOTER = "a file whose footer does not tell what is in it"
     WRONG_PROOF = "a commit whose sums are not those of its files"
     STALE_ENTRY = "an entry of the index without a row"
+    MISSING_ENTRY = "a row that an index does not have"
     NO_PARTITION = "a partition that is not marked as one"
     LOST_PROPERTY = "a property that was lost or changed"
     WRONG_LAYOUT = "a layout that does not fit the table"
@@ -222,6 +227,7 @@ def check_table(store: Store, *, tasks: Tasks = here, on_progress: Progress | No
     findings += _check_across_groups(done)
     for recorded in asked:
         findings += _check_entries(recorded, done, tasks)
+    findings += _check_values(state, asked, tasks)
     return Report(
         findings=tuple(sorted(set(findings))),
         rows=sum(group.rows for group in done),
@@ -821,35 +827,6 @@ def _check_across_groups(done: Sequence[GroupFound]) -> list[Finding]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ShardCheck:
-    """One shard of an index that records keys."""
-
-    index: RecordedIndex
-    shard: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFound:
-    """Where a shard says that keys live."""
-
-    groups: tuple[FileGroupId, ...]
-    numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
-    """Of every key, which of the groups it is in."""
-    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]]
-
-
-def list_shard(check: ShardCheck) -> ShardFound:
-    """List the keys of a shard, by their hashes."""
-    entries = check.index.entries(check.shard).combine_chunks()
-    names = ["partition", "file_id"]
-    groups = entries.select(names).group_by(names).aggregate([])
-    places = list(zip(*(groups[name].to_pylist() for name in names), strict=True))
-    both = pc.binary_join_element_wise(entries["partition"], entries["file_id"], "\0")
-    numbers = pc.index_in(both, value_set=pa.array(["\0".join(place) for place in places], pa.string()))
-    return ShardFound(tuple(places), numbers.to_numpy().astype(np.int64), key_hashes(entries["key"]))
-
-
 def _check_entries(recorded: RecordedIndex, done: Sequence[GroupFound], tasks: Tasks) -> list[Finding]:
     """Look for keys that an index has and no file group. That it has those of the rows, each group has checked."""
     live = {(group.partition, group.file_id): group.hashes for group in done}
@@ -873,6 +850,40 @@ def _check_entries(recorded: RecordedIndex, done: Sequence[GroupFound], tasks: T
         Finding(Kind.STALE_ENTRY, path_in_partition(*place), f"{len(keys):,} keys, such as {min(keys)!r}")
         for place, keys in sorted(stale.items())
     ]
+
+
+def _check_values(state: TableState, asked: Sequence[RecordedIndex], tasks: Tasks) -> list[Finding]:
+    """Compare secondary indexes with the values of the rows, in both directions."""
+    found: list[Finding] = []
+    try:
+        indexes, columns = secondary_indexes_of(state), table_schema(state).names
+        for index in indexes:
+            if index.fault is not None:
+                found.append(Finding(Kind.OUT_OF_STEP, index.definition.partition, index.fault))
+            elif index.definition.column not in columns:
+                text = (
+                    f"it is of the column {index.definition.column!r}, which the table does not have. Drop it"
+                )
+                found.append(Finding(Kind.OUT_OF_STEP, index.definition.partition, text))
+        if found or not indexes:
+            return found
+        recorded = next((one for one in asked if one.is_global), None)
+        looked = look_for_value_faults(state, recorded, tasks=tasks)
+    except Exception as error:
+        return [_unreadable("", error)]
+    mend = f"To mend it: `bucketlake repair {state.store.uri}`"
+    for index in indexes:
+        name, partition = index.definition.name, index.definition.partition
+        mine = [fault for fault in looked.faults if fault.index == name]
+        for kind, is_there in ((Kind.MISSING_ENTRY, False), (Kind.STALE_ENTRY, True)):
+            of_kind = [fault for fault in mine if fault.is_there is is_there]
+            if of_kind:
+                text = f"{len(of_kind):,} entries. {of_kind[0]}. {mend}"
+                found.append(Finding(kind, partition, text))
+        if name in looked.strays:
+            text = f"{looked.strays[name]:,} entries are in shards that are not their own. Drop it, and create it again"
+            found.append(Finding(Kind.STALE_ENTRY, partition, text))
+    return found
 
 
 def _is_partition(seen: _Seen, partition: str) -> bool:

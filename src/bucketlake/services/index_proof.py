@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from bucketlake.basefile import read_base_file
 from bucketlake.index import ENTRIES, RecordedIndex, resolve_index
-from bucketlake.index.listed import resolve_listed
+from bucketlake.index.listed import KeyRecords, resolve_listed
 from bucketlake.layout import FileGroupId, FileSlice, slices_of
 from bucketlake.merge import MergeRules
 from bucketlake.metadata.change import IndexFile
@@ -31,7 +31,7 @@ from bucketlake.state import TableState, files_of, table_schema, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import WriteStat
 from bucketlake.write.key_changes import in_order, index_file
-from bucketlake.write.replaced_keys import merged_keys
+from bucketlake.write.stored_rows import merged_keys
 
 SHARE_ROWS = 1 << 21
 """A task looks up about so many keys."""
@@ -151,9 +151,7 @@ def heal(state: TableState, missing: Iterable[Missing], *, instant: str) -> tupl
     return tuple(files)
 
 
-def record_entries(
-    state: TableState, index: RecordedIndex, entries: pa.Table, instant: str
-) -> list[IndexFile]:
+def record_entries(state: TableState, index: KeyRecords, entries: pa.Table, instant: str) -> list[IndexFile]:
     """Put one file per shard that says what became of keys, as `ENTRIES`; say what was put."""
     shards = index.shard_of(entries["partition"].combine_chunks(), entries["key"].combine_chunks())
     found: list[IndexFile] = []
@@ -184,5 +182,4 @@ def _alive(state: TableState, missing: Missing) -> pa.Array:
         properties.merge_mode, properties.ordering_fields, properties.delete_field, properties.delete_marker
     )
     file_schema = with_meta_columns(table_schema(state))
-    schema = pa.schema([file_schema.field(name) for name in rules.columns(file_schema)])
-    return merged_keys(state.store, present, rules, schema, table_schema=file_schema, keys=missing.keys)
+    return merged_keys(state.store, present, rules, table_schema=file_schema, keys=missing.keys)

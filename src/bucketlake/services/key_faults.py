@@ -26,11 +26,10 @@ from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogRecords, read_log_files
 from bucketlake.merge import MergeRules, fold_logs, merge_slice
 from bucketlake.schema import COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN, key_hashes, with_meta_columns
-from bucketlake.services.fsck import ShardCheck, list_shard
 from bucketlake.services.tasks import Tasks
 from bucketlake.state import TableState, files_of, table_schema, view_for
 from bucketlake.storage import Store
-from bucketlake.write.replaced_keys import merged_keys
+from bucketlake.write.stored_rows import merged_keys
 
 Identity = tuple[str, str]
 """A key, and the partition in which it is unique; empty where it is in the whole table."""
@@ -152,7 +151,7 @@ def look_at_group(look: GroupLook) -> GroupSeen:
     """Look up every key that a reader finds in a file group."""
     partition, file_id = look.part.partition, look.part.file_id
     columns = look.columns
-    keys = merged_keys(look.store, look.part, columns.rules, columns.merged, table_schema=columns.file_schema)
+    keys = merged_keys(look.store, look.part, columns.rules, table_schema=columns.file_schema)
     where, ids = looked_up(look.index, pa.repeat(pa.scalar(partition), len(keys)), keys)
     fits = pc.fill_null(pc.and_(pc.equal(where, partition), pc.equal(ids, file_id)), False)
     return GroupSeen(rows=len(keys), hashes=key_hashes(keys), strays=keys.filter(pc.invert(fits)))
@@ -174,6 +173,35 @@ def looked_up(index: RecordedIndex, partitions: pa.Array, keys: pa.Array) -> tup
 
 
 @dataclass(frozen=True, slots=True)
+class ShardCheck:
+    """One shard of an index that records keys."""
+
+    index: RecordedIndex
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFound:
+    """Where a shard says that keys live."""
+
+    groups: tuple[FileGroupId, ...]
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
+    """Of every key, which of the groups it is in."""
+    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+def list_shard(check: ShardCheck) -> ShardFound:
+    """List the keys of a shard, by their hashes."""
+    entries = check.index.entries(check.shard).combine_chunks()
+    names = ["partition", "file_id"]
+    groups = entries.select(names).group_by(names).aggregate([])
+    places = list(zip(*(groups[name].to_pylist() for name in names), strict=True))
+    both = pc.binary_join_element_wise(entries["partition"], entries["file_id"], "\0")
+    numbers = pc.index_in(both, value_set=pa.array(["\0".join(place) for place in places], pa.string()))
+    return ShardFound(tuple(places), numbers.to_numpy().astype(np.int64), key_hashes(entries["key"]))
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What a look at the whole table has found."""
 
@@ -187,7 +215,7 @@ class Looked:
 def look_for_faults(state: TableState, index: RecordedIndex, *, tasks: Tasks) -> Looked:
     """Compare the whole index with the whole table, in both directions."""
     columns = Columns.of(state)
-    slices = _slices(state, None)
+    slices = slices_by_group(state, None)
     index.check_there({partition for partition, _ in slices})
     looks = [
         GroupLook(store=state.store, index=index, columns=columns, part=part) for part in slices.values()
@@ -245,7 +273,7 @@ def faults_of(
         is_its_own = entry is not None and (index.is_global or entry[0] == identity[1])
         for place in {*doubtful[identity], *([entry] if entry is not None and is_its_own else [])}:
             asked.setdefault(place, []).append(identity[0])
-    slices = _slices(state, {partition for partition, _ in asked})
+    slices = slices_by_group(state, {partition for partition, _ in asked})
     columns = Columns.of(state)
     work = [
         VersionTask(
@@ -358,7 +386,8 @@ def _winners(
     return {versions.identities[row]: versions.where[row] for row in found}
 
 
-def _slices(state: TableState, partitions: Iterable[str] | None) -> dict[FileGroupId, FileSlice]:
+def slices_by_group(state: TableState, partitions: Iterable[str] | None) -> dict[FileGroupId, FileSlice]:
+    """Return what a reader sees of every file group, or of those in some partitions."""
     files = files_of(state, None if partitions is None else sorted(partitions))
     view = view_for(state, (file for group in files.values() for file in group))
     return {

@@ -55,10 +55,10 @@ from bucketlake.services.metadata_upkeep import (
     plan_metadata_upkeep,
     run_metadata_upkeep,
 )
-from bucketlake.services.record_index_build import is_index_wanted
 from bucketlake.services.resize import look_for_resize, resize_table
 from bucketlake.services.resize_plan import Resize, ResizeTrigger
 from bucketlake.services.tasks import Tasks, here
+from bucketlake.services.wanted_indexes import wanted_again
 from bucketlake.state import TableState, everywhere, files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock, process_clock
@@ -188,8 +188,8 @@ def plan_maintenance(sight: Sight, maintenance: Maintenance) -> MaintenancePlan:
     if maintenance.compact is not None and sight.state.properties.table_type is TableType.MERGE_ON_READ:
         compaction = due_compaction(sight, maintenance.compact)
     if sight.metadata is not None:
-        wants_index = is_index_wanted(sight.state.properties)
-        metadata = plan_metadata_upkeep(sight.metadata, metadata_policy(maintenance), wants_index=wants_index)
+        wanted = wanted_again(sight.state)
+        metadata = plan_metadata_upkeep(sight.metadata, metadata_policy(maintenance), wanted=wanted)
     if maintenance.clean is not None:
         clean = due_clean(sight, maintenance.clean)
     if maintenance.archive is not None and sight.around is not None:

@@ -196,7 +196,7 @@ class _Cleaner:
 
     def look(self) -> Shards:
         step = checked_step(self.store, self.properties)
-        return list_shards(self.store, step, self.properties.metadata_partitions)
+        return list_shards(self.store, step, self.properties)
 
     def next_time(self, step: Step) -> str:
         latest = max(latest_time(step.table, self.claims), latest_metadata_time(step.metadata))

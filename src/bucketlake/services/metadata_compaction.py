@@ -43,8 +43,16 @@ from bucketlake.layout.names import (
     render_index_base_file_name,
     split_path,
 )
+from bucketlake.metadata.growth import kept_partitions
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.metadata.places import folder_of, timeline_properties
+from bucketlake.metadata.places import (
+    FILES,
+    FILES_SHARD,
+    FIRST_INSTANT,
+    folder_of,
+    is_own_instant,
+    timeline_properties,
+)
 from bucketlake.metadata.record_schema import RECORD_SCHEMA
 from bucketlake.metadata.shards import ShardId, Shards, compacted_base, list_shards
 from bucketlake.metadata.step import Step
@@ -120,7 +128,8 @@ def schedule_metadata_compaction(store: Store, *, clock: Clock | None = None) ->
         if step.metadata.pending(Action.COMPACTION):
             return None
         _refuse_half_done(state.store, step)
-        shards = list_shards(state.store, step, state.properties.metadata_partitions)
+        shards = list_shards(state.store, step, state.properties)
+        _refuse_lost(state.store, shards, instant)
         operations = [
             _operation(shard, part) for shard, part in shards.slices(before=instant).items() if part.logs
         ]
@@ -303,10 +312,11 @@ def _work(store: Store, properties: TableProperties, step: Step, pending: Instan
         plan = read_compaction_plan(store, pending)
     except FileNotFoundError as gone:
         raise _overtaken(pending.requested, gone) from gone
-    shards = list_shards(store, step, properties.metadata_partitions)
+    shards = list_shards(store, step, properties)
+    _refuse_lost(store, shards, pending.requested)
     # One of a partition that was delisted has nothing that anybody will read.
-    listed = properties.metadata_partitions
-    planned = {(o.partition, o.file_id): o for o in plan.operations if o.partition in listed}
+    kept = kept_partitions(properties)
+    planned = {(o.partition, o.file_id): o for o in plan.operations if o.partition in kept}
     tasks = []
     for shard in sorted(shards.files.keys() | planned.keys()):
         part, operation = shards.slice_of(shard, before=pending.requested), planned.get(shard)
@@ -320,12 +330,21 @@ def _work(store: Store, properties: TableProperties, step: Step, pending: Instan
 def _check_plan(
     shards: Shards, pending: Instant, shard: ShardId, part: ShardSlice, operation: CompactionOperation | None
 ) -> None:
-    """Refuse a plan that would lose a log, or whose files are gone. What was taken back since is passed over."""
+    """Refuse a plan that would lose a log, or whose files are gone. What was taken back since is passed over.
+
+    So is the base file of a metadata table that was built anew since: the new one has another name.
+    """
     files = (operation.base_file, *operation.log_files) if operation else ()
     named = {split_path(file)[1] for file in files if file}
     there = {split_path(file.path)[1] for file in shards.files.get(shard, ())}
     completions = {i.requested for i in shards.step.metadata.writes}
-    gone = sorted(name for name in named - there if _instant_of(name) in completions)
+    bases = {_base_instant(name) for name in there}
+    gone = sorted(
+        name
+        for name in named - there
+        if _instant_of(name) in completions
+        and not (is_own_instant(_instant_of(name)) and _base_instant(name) in bases)
+    )
     left_out = sorted(split_path(log.path)[1] for log in part.logs if split_path(log.path)[1] not in named)
     if gone or left_out:
         raise CorruptTableError(
@@ -334,6 +353,39 @@ def _check_plan(
             expected=f"what was completed before {pending.requested}, in the plan and in the folder",
             remedy="Build the metadata table anew: `bucketlake metadata rebuild TABLE`.",
         )
+
+
+def _refuse_lost(store: Store, shards: Shards, compaction: str) -> None:
+    """Refuse to compact `files` if something of it is gone: who reads by the new base file would not know.
+
+    Its base file is that of the last compaction, or the one that it began with.
+    """
+    part = shards.slice_of((FILES, FILES_SHARD))
+    writes = shards.step.metadata.writes
+    first = [i for i in writes if i.requested == FIRST_INSTANT]
+    built = max((i.completed or "" for i in first), default="")
+    # A compaction of the metadata table that was there before may have been completed late.
+    began = [*first, *(i for i in writes if i.action is Action.COMMIT and i.requested > built)]
+    try:
+        stats = [stat for instant in began for stat in read_commit_metadata(store, instant).write_stats]
+    except FileNotFoundError as gone:
+        raise _overtaken(compaction, gone) from gone
+    told = {split_path(stat.path)[1] for stat in stats if stat.partition == FILES}
+    newest = max((i for name in told if (i := _base_instant(name))), default="")
+    found = _base_instant(split_path(part.base.path)[1]) if part.base else ""
+    if part.lost or found < newest:
+        raise CorruptTableError(
+            path=folder_of(FILES),
+            found=f"no log of {part.lost[0]}" if part.lost else f"no base file of {newest}",
+            expected="all that its commits tell of",
+            remedy=f"Files of the table would not be listed any more. Build the metadata table anew: "
+            f"`bucketlake metadata rebuild {store.uri}`.",
+        )
+
+
+def _base_instant(name: str) -> str:
+    parsed = parse_index_base_file_name(name)
+    return parsed.instant if parsed is not None else ""
 
 
 def _instant_of(name: str) -> str:

@@ -10,11 +10,12 @@ is, as soon as there is something to archive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketlake.commit.metadata_table import checked_step, delistings, is_listed
 from bucketlake.config import load_properties
+from bucketlake.metadata.growth import growth_of
 from bucketlake.metadata.places import FILES, RECORD_INDEX
 from bucketlake.metadata.shards import Shards, list_shards
 from bucketlake.metadata.step import look_at_step
@@ -39,8 +40,8 @@ from bucketlake.services.metadata_compaction import (
     compact_metadata,
     last_compaction,
 )
-from bucketlake.services.record_index_build import BuiltRecordIndex, build_wanted_index
 from bucketlake.services.tasks import Tasks, here
+from bucketlake.services.wanted_indexes import BuiltAgain, build_wanted_indexes
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Clock
@@ -73,8 +74,8 @@ class MetadataUpkeep:
     log_files: int
     clean: MetadataCleanPlan
     archive: MetadataArchivePlan
-    wants_index: bool = False
-    """Whether the table has lost its record-level index, to a rollback or because a build was cut off."""
+    wanted: tuple[str, ...] = ()
+    """The indexes that the table has lost, to a rollback or because a build was cut off."""
 
     @property
     def is_compaction_due(self) -> bool:
@@ -86,10 +87,10 @@ class MetadataUpkeep:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.wants_index or self.is_compaction_due or self.is_clean_due or self.archive.instants)
+        return not (self.wanted or self.is_compaction_due or self.is_clean_due or self.archive.instants)
 
     def __str__(self) -> str:
-        lines = [f"build {RECORD_INDEX} of the metadata table anew"] if self.wants_index else []
+        lines = [f"build {name} of the metadata table anew" for name in self.wanted]
         lines += [f"finish the pending metadata compaction {instant}" for instant in self.pending_compactions]
         if self.compacts and not self.pending_compactions:
             lines.append(
@@ -106,11 +107,11 @@ def look_at_shards(state: TableState) -> Shards | None:
     if not is_listed(state.properties):
         return None
     step = checked_step(state.store, state.properties, state.timeline)
-    return list_shards(state.store, step, state.properties.metadata_partitions)
+    return list_shards(state.store, step, state.properties)
 
 
 def plan_metadata_upkeep(
-    shards: Shards, policy: MetadataPolicy, *, wants_index: bool = False
+    shards: Shards, policy: MetadataPolicy, *, wanted: Sequence[str] = ()
 ) -> MetadataUpkeep:
     """Say what is due as the metadata table is; a compaction may make a clean, or archiving, due."""
     metadata, table = shards.step.metadata, shards.step.table
@@ -128,7 +129,7 @@ def plan_metadata_upkeep(
         log_files=sum(logs),
         clean=plan_metadata_clean(shards, keep_commits=commits_kept(policy.retain)),
         archive=plan_metadata_archive(shards.step, keep_min=keep_min, keep_max=keep_max),
-        wants_index=wants_index,
+        wanted=tuple(wanted),
     )
 
 
@@ -140,10 +141,10 @@ class MetadataKept:
     cleans: tuple[MetadataCleaned, ...] = ()
     archived: tuple[str, ...] = ()
     """Instants of its timeline."""
-    index: BuiltRecordIndex | None = None
+    indexes: tuple[BuiltAgain, ...] = ()
 
     def __str__(self) -> str:
-        said = [str(self.index)] if self.index is not None else []
+        said = [str(index) for index in self.indexes]
         if self.compactions:
             logs = sum(one.log_files for one in self.compactions)
             said.append(f"{sum(one.shards for one in self.compactions):,} shards, {logs:,} logs merged")
@@ -159,8 +160,8 @@ def run_metadata_upkeep(
 ) -> MetadataKept:
     """Do what is due of a table's metadata table, and look again after the compaction."""
     store = state.store
-    index = build_wanted_index(store, tasks=tasks, clock=clock)
-    state = load_state(store) if index is not None else state
+    indexes = build_wanted_indexes(store, tasks=tasks, clock=clock)
+    state = load_state(store) if indexes else state
     shards = look_at_shards(state)
     if shards is None:
         return MetadataKept()
@@ -168,8 +169,8 @@ def run_metadata_upkeep(
     compactions: tuple[MetadataCompacted, ...] = ()
     if plan.is_compaction_due:
         compactions = compact_metadata(store, is_due=plan.compacts, tasks=tasks, clock=clock)
-        step = checked_step(store, load_properties(store))
-        shards = list_shards(store, step, state.properties.metadata_partitions)
+        properties = load_properties(store)
+        shards = list_shards(store, checked_step(store, properties), properties)
         plan = plan_metadata_upkeep(shards, policy)
     cleans: tuple[MetadataCleaned, ...] = ()
     if plan.is_clean_due:
@@ -179,7 +180,7 @@ def run_metadata_upkeep(
         keep_min, keep_max = policy.keep
         moved = archive_metadata(store, keep_min=keep_min, keep_max=keep_max, clock=clock)
         archived = tuple(i.requested for i in moved.instants)
-    return MetadataKept(compactions=compactions, cleans=cleans, archived=archived, index=index)
+    return MetadataKept(compactions=compactions, cleans=cleans, archived=archived, indexes=indexes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +207,8 @@ class MetadataStatus:
     pending_compaction: str | None
     delistings: int = 0
     """How often parts were delisted because a write would not have kept them in step."""
+    is_growing: bool = False
+    """Whether the record-level index is delisted while it grows, and ours go by the shards that it has."""
 
     def __str__(self) -> str:
         if FILES not in self.partitions:
@@ -218,6 +221,9 @@ class MetadataStatus:
             f"  last compacted: {self.compacted or 'never'}; since then {_counted(self.delta_commits, 'delta commit')}"
             f", at most {_counted(self.log_files, 'log')} in a shard",
         ]
+        if self.is_growing:
+            has = _counted(self.shards.get(RECORD_INDEX, 0), "shard")
+            lines.append(f"  {RECORD_INDEX} grows: delisted for Hudi, ours go by {has}")
         if self.pending_compaction is not None:
             lines.append(f"  the compaction {self.pending_compaction} is pending")
         if self.delistings:
@@ -250,7 +256,7 @@ def metadata_status(store: Store) -> MetadataStatus:
             delistings=delistings(properties),
         )
     step = look_at_step(store, properties)
-    shards = list_shards(store, step, partitions)
+    shards = list_shards(store, step, properties)
     last = last_compaction(step.metadata)
     return MetadataStatus(
         partitions=partitions,
@@ -264,4 +270,5 @@ def metadata_status(store: Store) -> MetadataStatus:
         compacted=last.completed if last is not None else None,
         pending_compaction=next((i.requested for i in step.metadata.pending(Action.COMPACTION)), None),
         delistings=delistings(properties),
+        is_growing=growth_of(properties) is not None,
     )

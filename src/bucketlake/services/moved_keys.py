@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from bucketlake.basefile import read_base_file
-from bucketlake.commit.metadata_table import INDEX_BUILT
 from bucketlake.config import TableProperties
 from bucketlake.errors import CommitConflictError, ProofError
 from bucketlake.index import ENTRIES
@@ -29,6 +28,7 @@ from bucketlake.metadata.change import (
     index_files_of,
     render_index_files,
 )
+from bucketlake.metadata.places import INDEX_BUILT
 from bucketlake.schema import RECORD_KEY_COLUMN
 from bucketlake.services.tasks import Tasks
 from bucketlake.state import TableState, commit_metadata
@@ -63,8 +63,9 @@ def record_moved(
 ) -> CommitMetadata:
     """Record where the keys of a service's new base files live; return what it says, with the files that tell so.
 
-    A file of an earlier run that says something else gives way.
+    A file of an earlier run that says something else gives way. Who knows values, and no places, is told nothing.
     """
+    told = [records for records in told if records.knows_places]
     if not told:
         return metadata
     stats = tuple(stat for stat in metadata.write_stats if stat.written)

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.errors import CommitConflictError, CorruptTableError, ProofError
-from bucketlake.index import PlacedIndex
+from bucketlake.index import PlacedIndex, RecordedIndex
 from bucketlake.layout import FileSlice, TimelineView, parse_data_file
 from bucketlake.layout.file_slice import LogFile
 from bucketlake.layout.names import (
@@ -111,13 +111,21 @@ class Anywhere(PlacedIndex):
         return pa.DictionaryArray.from_arrays(numbers, pa.array(self.slots, pa.string()))
 
 
-def join_groups(groups: Iterable[ClusteringGroup], *, instant: str) -> tuple[Regroup, ...]:
-    """Give the file groups that a plan names together as many new ones as it says; the same ids every time."""
+def join_groups(
+    groups: Iterable[ClusteringGroup], index: RecordedIndex, *, instant: str
+) -> tuple[Regroup, ...]:
+    """Give the file groups that a plan names together as many new ones as it says; the same ids every time.
+
+    One that is alone, and whose place only one may take, gets that one.
+    """
     found = []
     for number, group in enumerate(groups):
         partition = group.slices[0].partition
         names = (f"{instant}/{partition}/{number}/{output}" for output in range(max(1, group.outputs)))
         slots = tuple(f"{zlib.crc32(name.encode()):08x}" for name in names)
+        if len(group.slices) == len(slots) == 1:
+            heir = index.heir_slot(partition, group.slices[0].file_id)
+            slots = slots if heir is None else (heir,)
         found.append(Regroup(partition=partition, slices=group.slices, slots=slots, index=Anywhere(slots)))
     return tuple(found)
 

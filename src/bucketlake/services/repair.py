@@ -1,6 +1,7 @@
-"""Repair: what an index says of keys, and where their rows are, brought together again.
+"""Repair: what indexes say of keys and values, and what their rows are, brought together again.
 
-    look      the whole index is compared with the whole table: `key_faults.py`
+    look      the whole record-level index is compared with the whole table, and so is every secondary index:
+              `key_faults.py`, `value_faults.py`
     plan      what would be done, key by key; shown, and nothing changed
     run       the keys of the plan are looked at again, on the table as it is; what is still as the plan says is mended,
               by one commit: rows that are too many are deleted from their file groups, one log per shard says what was
@@ -40,18 +41,35 @@ from bucketlake.commit.writable import check_writable
 from bucketlake.errors import CommitConflictError, ConcurrentWriteError, ConfigError, CorruptTableError
 from bucketlake.index import ENTRIES, RecordedIndex
 from bucketlake.index.fingerprint import writing_index
-from bucketlake.index.listed import resolve_listed
+from bucketlake.index.listed import KeyRecords, RowsChanged, resolve_listed
+from bucketlake.index.secondary import SecondaryIndex
 from bucketlake.layout import FileGroupId
 from bucketlake.logfile import LogFormat
 from bucketlake.metadata.change import CONCERNED_KEY, IndexFile, render_concerned
+from bucketlake.schema import RECORD_KEY_COLUMN
 from bucketlake.services.index_proof import record_entries
-from bucketlake.services.key_faults import Columns, Fault, KeyFault, faults_of, look_for_faults
+from bucketlake.services.key_faults import (
+    Columns,
+    Fault,
+    KeyFault,
+    faults_of,
+    look_for_faults,
+    slices_by_group,
+)
 from bucketlake.services.tasks import Tasks, here
+from bucketlake.services.value_faults import (
+    ValueFault,
+    ValueFaultKind,
+    entries_to_mend,
+    look_for_value_faults,
+    value_faults_of,
+)
 from bucketlake.state import TableState, files_of, load_state, table_schema
 from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import Action, Timeline
 from bucketlake.write.report import commit_metadata, received_sum
-from bucketlake.write.state import WriteState, plan_write
+from bucketlake.write.state import WriteState, asked_columns, plan_write
+from bucketlake.write.stored_rows import read_stored
 from bucketlake.write.task import GroupWritten, delete_keys
 
 ATTEMPTS = 6
@@ -66,6 +84,7 @@ _DONE = {
     Fault.SURPLUS: "remove it",
     Fault.DUPLICATE: "delete the others",
 }
+_DONE_OF_VALUES = {ValueFaultKind.MISSING: "record it", ValueFaultKind.SURPLUS: "remove it"}
 _LOOKS = 3
 _chance = Random(os.getpid())
 _log = logging.getLogger("bucketlake.services")
@@ -81,10 +100,12 @@ class Repair:
     entries: int
     """How many rows and entries were compared."""
     mends: tuple[KeyFault, ...]
+    values: tuple[ValueFault, ...] = ()
+    """Entries of secondary indexes."""
     left: tuple[KeyFault, ...] = ()
     """Keys with several rows, beside buckets: which of them are meant, the index does not tell."""
     more: int = 0
-    """Keys beyond those that are mended at once."""
+    """Keys, and entries of values, beyond those that are mended at once."""
     debris: Mapping[str, tuple[str, ...]]
     """Partition -> files of shards that were taken back by halves."""
     ordering: tuple[str, ...] = ()
@@ -92,12 +113,17 @@ class Repair:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.mends or self.debris)
+        return not (self.mends or self.values or self.debris)
 
     @property
     def counts(self) -> Mapping[Fault, int]:
         """How many keys are mended, by what is wrong with them."""
         return {kind: sum(one.kind is kind for one in self.mends) for kind in Fault}
+
+    @property
+    def value_counts(self) -> Mapping[ValueFaultKind, int]:
+        """The same of entries of secondary indexes."""
+        return count_values(self.values)
 
     def __str__(self) -> str:
         seen = f"{self.rows:,} rows and {self.entries:,} entries were compared"
@@ -114,6 +140,10 @@ class Repair:
                     f"    of the rows the one stays {first}of the newest commit; then the one that the index names; "
                     f"then the first by partition and file group"
                 )
+        for value_kind, count in self.value_counts.items():
+            if count:
+                lines.append(f"  {_values(count)} {value_kind}: {_DONE_OF_VALUES[value_kind]}")
+                lines += _examples([one for one in self.values if one.kind is value_kind])
         if self.more:
             lines.append(
                 f"  {_keys(self.more)} more are left for another repair; to build it anew may be quicker"
@@ -129,7 +159,7 @@ class Repair:
                 f"  remove {len(files):,} empty files of shards of the partition {partition!r}, which a rollback left"
             )
         groups = len({place for one in self.mends for place in one.goes})
-        if self.mends:
+        if self.mends or self.values:
             rewritten = (
                 f", and rows of {groups:,} file groups deleted" if groups else "; no data file changes"
             )
@@ -141,7 +171,16 @@ def _keys(count: int) -> str:
     return f"{count:,} key{'' if count == 1 else 's'}"
 
 
-def _examples(faults: Sequence[KeyFault]) -> list[str]:
+def _values(count: int) -> str:
+    return f"{count:,} value{'' if count == 1 else 's'} of a secondary index"
+
+
+def count_values(faults: Sequence[ValueFault]) -> Mapping[ValueFaultKind, int]:
+    """Return how many there are of each kind."""
+    return {kind: sum(one.kind is kind for one in faults) for kind in ValueFaultKind}
+
+
+def _examples(faults: Sequence[KeyFault] | Sequence[ValueFault]) -> list[str]:
     more = [f"    and {len(faults) - EXAMPLES:,} more"] if len(faults) > EXAMPLES else []
     return [*(f"    {one}" for one in faults[:EXAMPLES]), *more]
 
@@ -155,8 +194,9 @@ class Repaired:
     """Of its commit; None if there was none."""
     completed: str | None = None
     mends: tuple[KeyFault, ...] = ()
+    values: tuple[ValueFault, ...] = ()
     passed_over: int = 0
-    """Keys of the plan that are right by now, or wrong in another way."""
+    """Keys and values of the plan that are right by now, or wrong in another way."""
     removed: tuple[str, ...] = ()
     """Files of shards that nobody had."""
 
@@ -164,8 +204,13 @@ class Repaired:
     def counts(self) -> Mapping[Fault, int]:
         return {kind: sum(one.kind is kind for one in self.mends) for kind in Fault}
 
+    @property
+    def value_counts(self) -> Mapping[ValueFaultKind, int]:
+        return count_values(self.values)
+
     def __str__(self) -> str:
         said = [f"{_keys(count)} {kind}" for kind, count in self.counts.items() if count]
+        said += [f"{_values(count)} {kind}" for kind, count in self.value_counts.items() if count]
         lines = []
         if self.instant is not None:
             lines.append(f"repaired {self.table} by the commit of {self.instant}: {', '.join(said)}")
@@ -215,9 +260,10 @@ def _sound_index(store: Store) -> tuple[TableState, RecordedIndex]:
 
 
 def plan_repair(store: Store, *, tasks: Tasks = here) -> Repair:
-    """Compare the whole index with the whole table, and say what would be mended. Reads every key."""
+    """Compare whole indexes with the whole table, and say what would be mended. Reads every key and indexed value."""
     state, index = _sound_index(store)
     found = look_for_faults(state, index, tasks=tasks)
+    values = look_for_value_faults(state, index, tasks=tasks)
     is_placed = writing_index(state).recorded is None
     left = tuple(fault for fault in found.faults if is_placed and fault.goes)
     mends = [fault for fault in found.faults if not (is_placed and fault.goes)]
@@ -226,10 +272,11 @@ def plan_repair(store: Store, *, tasks: Tasks = here) -> Repair:
         table=store.uri,
         index=str(index),
         rows=found.rows,
-        entries=found.entries,
+        entries=found.entries + values.entries,
         mends=tuple(mends[:MENDS_MAX]),
+        values=values.faults[:MENDS_MAX],
         left=left,
-        more=max(0, len(mends) - MENDS_MAX),
+        more=max(0, len(mends) - MENDS_MAX) + max(0, len(values.faults) - MENDS_MAX),
         debris=_debris(index, found.partitions),
         ordering=() if rules.by_commit_time else tuple(rules.ordering_fields),
     )
@@ -250,19 +297,11 @@ def run_repair(work: Repair, store: Store, *, tasks: Tasks = here) -> Repaired:
     Raises `CommitConflictError` if nothing of it is, or others keep writing to the same keys.
     """
     removed = _remove_debris(store, work) if work.debris else ()
-    if not work.mends:
+    if not (work.mends or work.values):
         return Repaired(table=store.uri, removed=removed)
     for left in reversed(range(ATTEMPTS)):
         try:
-            instant, completed, mends = _run_once(store, work, tasks)
-            return Repaired(
-                table=store.uri,
-                instant=instant,
-                completed=completed,
-                mends=mends,
-                passed_over=len(work.mends) - len(mends),
-                removed=removed,
-            )
+            return replace(_run_once(store, work, tasks), removed=removed)
         except _NothingLeft as nothing:
             raise CommitConflictError(str(nothing)) from None
         except CommitConflictError as conflict:
@@ -293,7 +332,7 @@ def _remove_debris(store: Store, work: Repair) -> tuple[str, ...]:
     return files
 
 
-def _run_once(store: Store, work: Repair, tasks: Tasks) -> tuple[str, str, tuple[KeyFault, ...]]:
+def _run_once(store: Store, work: Repair, tasks: Tasks) -> Repaired:
     operation = Operation.DELETE if any(one.goes for one in work.mends) else Operation.UPSERT
 
     def check(state: TableState) -> None:
@@ -306,15 +345,28 @@ def _run_once(store: Store, work: Repair, tasks: Tasks) -> tuple[str, str, tuple
         now = faults_of(state, index, {one.identity: one.places for one in work.mends}, tasks=tasks)
         planned = set(work.mends)
         mends = tuple(fault for fault in now if fault in planned)
-        if not mends:
+        planned_values = {one.name for one in work.values}
+        values_now = value_faults_of(state, index, work.values, tasks=tasks)
+        values = tuple(fault for fault in values_now if fault.name in planned_values)
+        if not (mends or values):
             raise _NothingLeft(
                 f"{store.uri} has moved on since this was planned: its keys are right by now, or wrong in another way. "
                 f"Nothing was changed. Plan again."
             )
-        written = _delete_rows(transaction, state, mends, tasks)
-        recorded = _record(state, index, mends, transaction.instant)
-        completed = _commit(transaction, state, index, mends, written, recorded)
-    return transaction.instant, completed, mends
+        written, removed = _delete_rows(transaction, state, mends, tasks)
+        recorded = _record(state, index, mends, values, transaction.instant)
+        recorded += _record_values(transaction, state, mends, removed, values)
+        places = {place for fault in mends for place in fault.places}
+        places |= {fault.place for fault in values if fault.place is not None}
+        completed = _commit(transaction, state, index, frozenset(places), written, recorded)
+    return Repaired(
+        table=store.uri,
+        instant=transaction.instant,
+        completed=completed,
+        mends=mends,
+        values=values,
+        passed_over=len(work.mends) + len(work.values) - len(mends) - len(values),
+    )
 
 
 def _index_of(transaction: Transaction) -> RecordedIndex:
@@ -344,20 +396,20 @@ class DeleteTask:
     keys: pa.Array
 
 
-def delete_rows(task: DeleteTask) -> tuple[GroupWritten, ...]:
-    """Delete keys from a file group, whatever the index says of them."""
+def delete_rows(task: DeleteTask) -> tuple[tuple[GroupWritten, ...], RowsChanged]:
+    """Delete keys from a file group, whatever the index says of them; say which rows went."""
     return delete_keys(task.place, task.keys, task.state)
 
 
 def _delete_rows(
     transaction: Transaction, state: TableState, mends: Sequence[KeyFault], tasks: Tasks
-) -> list[GroupWritten]:
+) -> tuple[list[GroupWritten], list[RowsChanged]]:
     going: dict[FileGroupId, list[str]] = {}
     for fault in mends:
         for place in fault.goes:
             going.setdefault(place, []).append(fault.key)
     if not going:
-        return []
+        return [], []
     plan = plan_write(
         state,
         transaction.index,
@@ -371,13 +423,22 @@ def _delete_rows(
     work = [
         DeleteTask(plan, place, pa.array(sorted(keys), pa.string())) for place, keys in sorted(going.items())
     ]
-    return [group for groups in tasks(delete_rows, work) for group in groups]
+    done = tasks(delete_rows, work)
+    return [group for groups, _ in done for group in groups], [changed for _, changed in done]
 
 
 def _record(
-    state: TableState, index: RecordedIndex, mends: Sequence[KeyFault], instant: str
+    state: TableState,
+    index: RecordedIndex,
+    mends: Sequence[KeyFault],
+    values: Sequence[ValueFault],
+    instant: str,
 ) -> list[IndexFile]:
-    """Put a log per shard, with what was wrong of its keys."""
+    """Put a log per shard, with what was wrong of its keys.
+
+    A key that is nowhere, and has an entry of a value, is said to be nowhere: a writer who is bringing it meanwhile
+    finds by that that it was overtaken.
+    """
     entries: list[tuple[str, str, str | None]] = []
     for fault in mends:
         if fault.stays is not None and fault.stays != fault.entry:
@@ -385,6 +446,9 @@ def _record(
         elif fault.stays is None:
             assert fault.entry is not None, "neither row nor entry"
             entries.append((fault.key, fault.partition or fault.entry[0], None))
+    said = {key for key, _, _ in entries}
+    nowhere = {fault.key for fault in values if fault.place is None}
+    entries += [(key, "", None) for key in sorted(nowhere - said)]
     if not entries:
         return []
     columns = zip(*entries, strict=True)
@@ -392,11 +456,74 @@ def _record(
     return record_entries(state, index, pa.Table.from_arrays(arrays, schema=ENTRIES), instant)
 
 
+def _record_values(
+    transaction: Transaction,
+    state: TableState,
+    mends: Sequence[KeyFault],
+    removed: Sequence[RowsChanged],
+    values: Sequence[ValueFault],
+) -> list[IndexFile]:
+    """Put what indexes of values are to have of rows that went, and what was wrong in them.
+
+    The row of a key that stays may have the same value as one that goes: it comes again. What a row that goes lacks is
+    not recorded.
+    """
+    told = [records for records in transaction.listed if records.columns]
+    changes = _changes_of_values(state, told, mends, removed) if told and removed else []
+    doubled = {fault.key for fault in mends if fault.goes}
+    recorded: list[IndexFile] = []
+    for records in told:
+        parts = [records.told(changed) for changed in changes]
+        if isinstance(records, SecondaryIndex):
+            mine = [
+                fault
+                for fault in values
+                if fault.index == records.definition.name and (fault.is_there or fault.key not in doubled)
+            ]
+            parts.append(entries_to_mend(mine))
+        entries = pa.Table.from_batches(parts, ENTRIES)
+        if entries.num_rows:
+            recorded += record_entries(state, records, entries, transaction.instant)
+    return recorded
+
+
+def _changes_of_values(
+    state: TableState,
+    told: Sequence[KeyRecords],
+    mends: Sequence[KeyFault],
+    removed: Sequence[RowsChanged],
+) -> list[RowsChanged]:
+    """Return the rows that went, and those of the same keys that stay."""
+    staying: dict[FileGroupId, list[str]] = {}
+    for fault in mends:
+        if fault.goes and fault.stays is not None:
+            staying.setdefault(fault.stays, []).append(fault.key)
+    asked, columns = asked_columns(told), Columns.of(state)
+    changes = list(removed)
+    slices = slices_by_group(state, {partition for partition, _ in staying})
+    for (partition, file_id), keys in sorted(staying.items()):
+        part = slices.get((partition, file_id))
+        if part is not None:
+            wanted = pa.array(keys, pa.string())
+            stored = read_stored(
+                state.store,
+                part,
+                columns.rules,
+                table_schema=columns.file_schema,
+                columns=asked,
+                keys=wanted,
+            )
+            rows = stored.merged([RECORD_KEY_COLUMN, *asked])
+            none = wanted.slice(0, 0)
+            changes.append(RowsChanged(partition, file_id, came=none, went=none, after=rows))
+    return changes
+
+
 def _commit(
     transaction: Transaction,
     state: TableState,
     index: RecordedIndex,
-    mends: Sequence[KeyFault],
+    places: frozenset[FileGroupId],
     written: Sequence[GroupWritten],
     recorded: Sequence[IndexFile],
 ) -> str:
@@ -409,7 +536,6 @@ def _commit(
         replaced={},
         recorded=recorded,
     )
-    places = frozenset(place for fault in mends for place in fault.places)
     metadata = replace(metadata, extra={**metadata.extra, CONCERNED_KEY: render_concerned(places)})
     # Where a key has one place in its partition, writers do not compare which keys they record.
     is_apart = transaction.index.recorded is None and not index.is_global

@@ -38,7 +38,7 @@ from bucketlake.config import TableProperties
 from bucketlake.errors import BucketlakeError, CommitConflictError, ConcurrentWriteError, InstantError
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
-from bucketlake.services.record_index_build import build_wanted_index
+from bucketlake.services.wanted_indexes import build_wanted_indexes
 from bucketlake.state import TableState, commit_metadata, list_folders, load_state
 from bucketlake.storage import Store
 from bucketlake.timeline import (
@@ -221,7 +221,7 @@ def run_rollbacks(
     if not orders:
         return tuple(finished[order.instant.requested] for order in asked)
     done = _run_in_order(orders, store, properties, clock)
-    build_wanted_index(store, clock=clock)
+    build_wanted_indexes(store, clock=clock)
     return done
 
 

@@ -21,12 +21,21 @@ from bucketlake.commit.recovery import recover
 from bucketlake.commit.restore import run_planned_restore
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties, TableType
-from bucketlake.errors import CommitConflictError, DamagedFileError, InstantError
+from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, InstantError
 from bucketlake.layout import DataFile, TimelineView, slices_of
 from bucketlake.layout.names import path_in_partition
-from bucketlake.services.record_index_build import build_wanted_index
 from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
-from bucketlake.state import TableState, check_as_of, files_of, list_folders, load_state, view_for
+from bucketlake.services.wanted_indexes import build_wanted_indexes
+from bucketlake.state import (
+    TableState,
+    check_as_of,
+    cleaned_after,
+    cleaned_file,
+    files_of,
+    list_folders,
+    load_state,
+    view_for,
+)
 from bucketlake.storage import Store
 from bucketlake.timeline import (
     WRITE_ACTIONS,
@@ -237,7 +246,7 @@ def run_restore(order: RestoreOrder, store: Store, *, clock: Clock | None = None
     clock = clock or process_clock(properties.timeline_timezone)
     refuse_others(recover(store, properties, clock=clock))
     done = _run_order(order, store, properties, clock)
-    build_wanted_index(store, clock=clock)
+    build_wanted_indexes(store, clock=clock)
     return done
 
 
@@ -302,8 +311,19 @@ def _write_to_protect(state: TableState, instant: str | None) -> str:
         raise InstantError(
             f"{target} is being archived, and cannot be protected any more. Choose a later one."
         )
-    check_as_of(state, target)
+    _refuse_cleaned(state, target)
     return target
+
+
+def _refuse_cleaned(state: TableState, target: str) -> None:
+    """Refuse a write that a clean has passed, unless a restore to it takes nothing back: what is seen now is there."""
+    protected = next(i for i in state.timeline.writes if i.requested == target)
+    is_merge_on_read = state.properties.table_type is TableType.MERGE_ON_READ
+    if any(_is_after(i, protected, is_merge_on_read=is_merge_on_read) for i in state.timeline.writes):
+        try:
+            check_as_of(state, target)
+        except ConfigError as cleaned:
+            raise InstantError(f"{target} cannot be protected any more: {cleaned}") from cleaned
 
 
 def _refuse_overlapped(state: TableState, target: str) -> None:
@@ -340,6 +360,14 @@ def _files_at(state: TableState, instant: str) -> dict[str, tuple[str, ...]]:
     view = _view_after_restore(
         state, view_for(state, (file for group in listed.values() for file in group)), target
     )
+    cleaned = cleaned_after(state, instant)
+    every = {**dict.fromkeys(cleaned, ()), **listed}  # partitions that are no more, too
+    gone = cleaned_file(state, cleaned, every, view, slices_of)
+    if gone is not None:
+        raise InstantError(
+            f"{instant} cannot be protected any more: a clean has deleted {gone}, which was seen then. Choose a later "
+            f"write."
+        )
     found: dict[str, tuple[str, ...]] = {}
     for partition, files in listed.items():
         names: list[str] = []

@@ -26,7 +26,7 @@ from bucketlake.storage import Handover
 from bucketlake.write import GROUP_BITS, Coded, Cut, KeySum, Last, Stage
 
 SAID = "said STRING"
-_FACTS = ("code", "partition", "file_id", "rows")
+_FACTS = ("code", "partition", "file_id", *SUMS)
 
 Packed = Callable[[Sequence[str], Cut, Handover | None], DataFrame]
 """Makes a frame of what `pack_rows` makes of some columns of the rows."""
@@ -65,7 +65,7 @@ class ByFiles:
         return tuple(line[0] for line in self._numbers(shares).mapInArrow(stage, SAID).collect())
 
     def facts(self, pieces: pa.Table) -> pa.Table:
-        return pieces.select(list(_FACTS))
+        return _summed(pieces.select(list(_FACTS)))
 
     def recoded(
         self, pieces: pa.Table, codes: npt.NDArray[np.int64], groups: Sequence[FileGroupId | None]
@@ -156,7 +156,8 @@ class ByShuffle:
         return tuple(line[0] for line in ended.collect())
 
     def facts(self, pieces: Shuffled) -> pa.Table:
-        return pieces.frame.select(*_FACTS, "number").toArrow().sort_by("number").select(list(_FACTS))
+        lines = pieces.frame.select(*_FACTS, "number").toArrow().sort_by("number")
+        return _summed(lines.select(list(_FACTS)))
 
     def recoded(
         self, pieces: Shuffled, codes: npt.NDArray[np.int64], groups: Sequence[FileGroupId | None]
@@ -184,9 +185,9 @@ class ByShuffle:
 def _together(pieces: DataFrame, tasks: int) -> DataFrame:
     return (
         pieces.where(F.col("code") >= 0)
-        .select("code", "partition", "file_id", "data")
+        .select("code", "partition", "file_id", "data", "number")
         .repartitionById(tasks, F.shiftright(F.col("code"), GROUP_BITS).cast("int"))
-        .sortWithinPartitions("code")
+        .sortWithinPartitions("code", "number")  # where nothing else decides, the later row counts
     )
 
 
@@ -243,6 +244,13 @@ def _shares_of(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield fetching(handover)(places[number])
+
+
+def _summed(lines: pa.Table) -> pa.Table:
+    """Put the two halves of sums together."""
+    high, low = (lines[name].to_numpy().astype(np.uint64) for name in ("high", "low"))
+    whole = pa.array((high << np.uint64(32)) + low)
+    return lines.drop_columns(["high", "low"]).append_column("key_hash_sum", whole)
 
 
 def _sums() -> list[Column]:

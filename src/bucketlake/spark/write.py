@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from threading import Lock
 from typing import ClassVar
 
 import pyarrow as pa
@@ -23,19 +22,16 @@ from bucketlake import errors
 from bucketlake.errors import ConfigError
 from bucketlake.layout.names import pieces_folder
 from bucketlake.spark.exchange import ByFiles, ByShuffle
-from bucketlake.spark.pieces import carried, pack_rows
+from bucketlake.spark.pieces import SUMS, carried, pack_rows
 from bucketlake.spark.progress import watched
 from bucketlake.spark.python import WORKERS_PYTHON, settle_python
+from bucketlake.spark.set_for_a_while import set_for_a_while
 from bucketlake.spark.types import arrow_schema, quoted
 from bucketlake.storage import Handover, handover_in
-from bucketlake.write import Cut, Ran, WriteState, write_through
+from bucketlake.write import Cut, KeySum, Ran, WriteState, write_through
 
 BATCH_ROWS = 1_000
 """Rows of a frame that are sent to a task at once."""
-
-# What sessions had before; several writes of one session may be under way.
-_before: dict[int, tuple[int, dict[str, str | None]]] = {}
-_before_guard = Lock()
 
 _WRONG_PYTHON = re.compile(
     r"No module named '(bucketlake|pyarrow|numba)[^']*'|\[PYTHON_VERSION_MISMATCH\][^\n]*|Cannot run program [^\n]*"
@@ -75,12 +71,18 @@ class SparkRows(ABC):
     def run(self, plan: WriteState) -> Ran:
         handover = handover_in(plan.store, pieces_folder(plan.instant))
         watch = watched(self.session, plan.operation.lower(), show=self._progress)
-        with own_errors(), _settings(self.session, self.batch_limits), watch, ExitStack() as stack:
+        with own_errors(), set_for_a_while(self.session, self.batch_limits), watch, ExitStack() as stack:
             if handover is None:
                 shuffle = stack.enter_context(closing(ByShuffle(self.session, self.packed)))
                 return write_through(shuffle, self.schema.names, plan)
             stack.enter_context(handover.opened())
             return write_through(ByFiles(self.session, self.packed, handover), self.schema.names, plan)
+
+    def key_sum(self, columns: Sequence[str], cut: Cut) -> KeySum:
+        with own_errors(), set_for_a_while(self.session, self.batch_limits):
+            sums = self.packed(columns, cut, None).agg(*(F.sum(name) for name in SUMS)).first()
+        rows, high, low = (int(value or 0) for value in sums or (0, 0, 0))
+        return KeySum(rows, ((high << 32) + low) % (1 << 64))
 
 
 class FrameRows(SparkRows):
@@ -103,33 +105,6 @@ class FrameRows(SparkRows):
     def packed(self, columns: Sequence[str], cut: Cut, handover: Handover | None) -> DataFrame:
         pack = partial(pack_rows, cut=cut, handover=handover)
         return self.frame(columns).mapInArrow(pack, carried(handover))
-
-
-@contextmanager
-def _settings(session: SparkSession, limits: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session for as long as a write runs; of two at once, both get the later one's."""
-    with _before_guard:
-        users, before = _before.get(id(session), (0, {name: session.conf.get(name, None) for name in limits}))
-        _before[id(session)] = users + 1, before
-        for name, value in limits.items():
-            session.conf.set(name, value)
-    try:
-        yield
-    finally:
-        with _before_guard:
-            users, before = _before.pop(id(session))
-            if users > 1:
-                _before[id(session)] = users - 1, before
-            else:
-                _restore(session, before)
-
-
-def _restore(session: SparkSession, settings: Mapping[str, str | None]) -> None:
-    for name, value in settings.items():
-        if value is None:
-            session.conf.unset(name)
-        else:
-            session.conf.set(name, value)
 
 
 def cores_of(session: SparkSession) -> int:

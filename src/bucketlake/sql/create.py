@@ -19,10 +19,20 @@ from bucketlake.index import (
     BUCKETS_DEFAULT,
     RULE_TYPE,
     ConsistentBuckets,
+    DynamicBuckets,
     IndexValue,
     PartitionBuckets,
     RecordIndex,
     SimpleBuckets,
+)
+from bucketlake.index.dynamic import (
+    ASSIGNERS_DEFAULT,
+    ASSIGNERS_KEY,
+    BYTES_DEFAULT,
+    BYTES_KEY,
+    KEYS_DEFAULT,
+    KEYS_KEY,
+    VERIFY_KEY,
 )
 from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.index.told import index_of_text, told
@@ -322,6 +332,10 @@ _SPELLINGS: dict[str, Sequence[str]] = {
     "hoodie.record.index.update.partition.path": (),
     "index": (),
     "virtualLogs": (VIRTUAL_LOGS,),
+    "assigners": (ASSIGNERS_KEY,),
+    "keysPerBucket": (KEYS_KEY,),
+    "bytesPerBucket": (BYTES_KEY,),
+    "verifyHits": (VERIFY_KEY,),
     "connector": (),
     "path": (),
 }
@@ -338,7 +352,8 @@ _COUNT = "hoodie.bucket.index.num.buckets"
 _FIELDS = "hoodie.bucket.index.hash.field"
 _RULES = "hoodie.bucket.index.partition.expressions"
 _RULE_TYPE = "hoodie.bucket.index.partition.rule.type"
-_INDEX_WORDS = (_ENGINE, _COUNT, _FIELDS, _RULES, _RULE_TYPE, "virtualLogs")
+_DYNAMIC = ("assigners", "keysPerBucket", "bytesPerBucket")
+_INDEX_WORDS = (_ENGINE, _COUNT, _FIELDS, _RULES, _RULE_TYPE, "virtualLogs", *_DYNAMIC, "verifyHits")
 _MEANING = {spelling.lower(): name for name, others in _SPELLINGS.items() for spelling in (name, *others)}
 _ENGINES = frozenset({*BucketEngine, "SIMPLE_HASHING"})
 
@@ -428,8 +443,11 @@ class _Settings:
     def _record_index(self) -> RecordIndex | None:
         """Make a value of Hudi's words for a record-level index; None if there are none."""
         word = _TYPES.get((self.text(_TYPE) or "").upper())
+        is_dynamic = (self.text(_ENGINE) or "").upper() == BucketEngine.DYNAMIC
         if word not in RECORD_LEVEL or "index" in self._values:
             return None
+        if word == IndexType.RECORD_LEVEL_INDEX and is_dynamic:
+            return None  # the two go together
         said = [name for name in _INDEX_WORDS if name in self._values]
         if said:
             raise ConfigError(
@@ -483,6 +501,25 @@ class _Settings:
             return index_of_text(self.text("index") or "")
         if not said:
             return None
+        if (self.text(_ENGINE) or "").upper() == BucketEngine.DYNAMIC:
+            for name in (_COUNT, _FIELDS, _RULES, _RULE_TYPE, "virtualLogs"):
+                self._refuse_beside(name, _ENGINE)
+            assigners, keys, size = (self.count(name) for name in _DYNAMIC)
+            return told(
+                DynamicBuckets(
+                    ASSIGNERS_DEFAULT if assigners is None else assigners,
+                    KEYS_DEFAULT if keys is None else keys,
+                    BYTES_DEFAULT if size is None else size,
+                    self.flag("verifyHits"),
+                )
+            )
+        for name in (*_DYNAMIC, "verifyHits"):
+            if name in self._values:
+                raise ConfigError(
+                    f"{self._values[name].name}, at {self._place(name)}, is {self.text(name)!r}, and {_ENGINE} is "
+                    f"{self.text(_ENGINE) or BucketEngine.SIMPLE}; expected {BucketEngine.DYNAMIC}: only its buckets "
+                    f"open as others fill."
+                )
         count = self.count(_COUNT)
         buckets = BUCKETS_DEFAULT if count is None else count
         fields, rules = self.names(_FIELDS), self.text(_RULES)
@@ -509,8 +546,7 @@ class _Settings:
         if name in self._values:
             raise ConfigError(
                 f"{self._values[name].name}, at {self._place(name)}, is {self.text(name)!r}, and {other} is "
-                f"{self.text(other)!r}, whose buckets grow by themselves: rules for their number mean nothing. Drop "
-                f"one of them."
+                f"{self.text(other)!r}, whose buckets grow by themselves: it means nothing there. Drop one of them."
             )
 
     def _bad(self, name: str, expected: str) -> ConfigError:

@@ -32,7 +32,10 @@ from bucketlake.services import (
 from bucketlake.services.record_index_build import BuiltRecordIndex
 from bucketlake.services.repair import Repaired
 from bucketlake.services.rescale import RescaleRollback
+from bucketlake.services.secondary_index_build import BuiltSecondaryIndex
+from bucketlake.services.secondary_index_status import IndexStatus
 from bucketlake.storage import FileStat
+from bucketlake.streaming.progress import StreamStatus
 
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
 _KINDS = {
@@ -51,6 +54,9 @@ ROWS_OF: dict[str, type] = {
     "cluster": Clustered,
     "clean": Cleaned,
     "timeline": TimelineEntry,
+    "create_index": BuiltSecondaryIndex,
+    "indexes": IndexStatus,
+    "stream_status": StreamStatus,
     "metadata.build": BuiltMetadata,
     "metadata.rebuild": BuiltMetadata,
     "metadata.grow_record_index": BuiltRecordIndex,
@@ -63,7 +69,7 @@ ROWS_OF: dict[str, type] = {
 
 def frame_of(spark: SparkSession, result: Any, *, of: str) -> DataFrame:
     """Make a frame of what the procedure `of` returned."""
-    return spark.createDataFrame(table_of(result, of=of))
+    return result if isinstance(result, DataFrame) else spark.createDataFrame(table_of(result, of=of))
 
 
 def table_of(result: Any, *, of: str) -> pa.Table:
@@ -179,8 +185,9 @@ def _report(found: Report) -> pa.Table:
 
 
 def _repaired(found: Repaired) -> pa.Table:
-    """One row: how many keys were mended, by what was wrong with them."""
+    """One row: how many keys were mended, and values of secondary indexes, by what was wrong with them."""
     counts = {kind.name.lower(): count for kind, count in found.counts.items()}
+    counts |= {f"values_{kind.name.lower()}": count for kind, count in found.value_counts.items()}
     columns = {"instant": _TEXT, **dict.fromkeys([*counts, "passed_over"], pa.int64()), "removed": _TEXTS}
     return _table(columns, [(found.instant, *counts.values(), found.passed_over, list(found.removed))])
 

@@ -60,6 +60,35 @@ class DropTable:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateIndex:
+    """A secondary index to be built."""
+
+    name: str
+    table: TableName
+    column: str
+    if_not_exists: bool = False
+    shards: int | None = None
+    record_index: bool = False
+    """Whether a table without a record-level index gets one first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIndex:
+    """A secondary index to be deleted."""
+
+    name: str
+    table: TableName
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowIndexes:
+    """A list of a table's secondary indexes."""
+
+    table: TableName
+
+
 @dataclass(frozen=True, slots=True)
 class ShowTables:
     """A list of the catalog."""
@@ -86,6 +115,9 @@ Statement = (
     | Insert
     | Delete
     | DropTable
+    | CreateIndex
+    | DropIndex
+    | ShowIndexes
     | ShowTables
     | Select
     | ManagerCall
@@ -107,6 +139,12 @@ def parse(text: str, tables: Collection[str]) -> Statement:
     first = cursor.token.word
     if first in _QUERIES or cursor.is_sign("("):
         return Select(text)
+    if cursor.may_take("CREATE", "INDEX"):
+        return _parse_create_index(cursor, tables)
+    if cursor.may_take("DROP", "INDEX"):
+        return _parse_drop_index(cursor, tables)
+    if cursor.may_take("SHOW", "INDEXES"):
+        return _parse_show_indexes(cursor, tables)
     if first == "CREATE" and is_create(cursor):
         return parse_create(cursor)
     if first == "CALL" and is_manager_call(cursor):
@@ -239,3 +277,71 @@ def _parse_drop(cursor: Cursor, tables: Collection[str]) -> Statement:
         cursor.fail("no PURGE: DROP TABLE forgets a name, and deletes no data. Delete the folder yourself")
     cursor.finish()
     return DropTable(table.text)
+
+
+_SECONDARY = "SECONDARY_INDEX"
+
+
+def _parse_create_index(cursor: Cursor, tables: Collection[str]) -> Statement:
+    """Read `[IF NOT EXISTS] name ON [TABLE] t [USING secondary_index] (column) [OPTIONS (...)]`, as Hudi has it."""
+    if_not_exists = cursor.may_take("IF", "NOT", "EXISTS")
+    name = cursor.take_name("the name of an index")
+    table = _take_indexed(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text, table)
+    if cursor.may_take("USING") and cursor.token.text.strip("`").upper() != _SECONDARY:
+        cursor.fail(
+            f"{_SECONDARY.lower()}: the record-level index is built by CALL metadata.build(record_index => TRUE), and "
+            f"statistics of columns by Hudi"
+        )
+    if cursor.token.text.strip("`").upper() == _SECONDARY:
+        cursor.step()
+    cursor.take_sign("(")
+    parts = [cursor.take_name("a column's name")]
+    while cursor.may_take_sign("."):
+        parts.append(cursor.take_name("the rest of the column's name"))
+    if cursor.is_sign(","):
+        cursor.fail("')': an index is of one column")
+    cursor.take_sign(")")
+    at = cursor.token
+    options = _take_options(cursor) if cursor.is_words("OPTIONS") else {}
+    strange = [option for option in options if option not in ("shards", "record_index")]
+    shards, record_index = options.get("shards"), options.get("record_index", "false").lower()
+    is_number = shards is None or (shards.isascii() and shards.isdigit())
+    if strange or not is_number or record_index not in ("true", "false"):
+        cursor.fail("no options but shards = a number, and record_index = TRUE or FALSE", at=at)
+    cursor.finish()
+    return CreateIndex(
+        name=name,
+        table=table,
+        column=".".join(parts),
+        if_not_exists=if_not_exists,
+        shards=None if shards is None else int(shards),
+        record_index=record_index == "true",
+    )
+
+
+def _parse_drop_index(cursor: Cursor, tables: Collection[str]) -> Statement:
+    if_exists = cursor.may_take("IF", "EXISTS")
+    name = cursor.take_name("the name of an index")
+    table = _take_indexed(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text, table)
+    cursor.finish()
+    return DropIndex(name=name, table=table, if_exists=if_exists)
+
+
+def _parse_show_indexes(cursor: Cursor, tables: Collection[str]) -> Statement:
+    if not (cursor.may_take("FROM") or cursor.may_take("IN") or cursor.may_take("ON")):
+        cursor.fail("FROM, IN or ON, and a table")
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text, table)
+    cursor.finish()
+    return ShowIndexes(table)
+
+
+def _take_indexed(cursor: Cursor, tables: Collection[str]) -> TableName | str:
+    cursor.take("ON")
+    cursor.may_take("TABLE")
+    return _take_table(cursor, tables)

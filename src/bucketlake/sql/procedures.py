@@ -230,6 +230,12 @@ _MAINTENANCE: Mapping[str, Reader] = {
 }
 _ADOPTION: Mapping[str, Reader] = {"index": _index, "buckets": _integer}
 _INDEX_BUILD: Mapping[str, Reader] = {"record_index": _flag, "per_partition": _flag, "shards": _integer}
+_INDEX_CREATION: Mapping[str, Reader] = {
+    "name": _text,
+    "on": _text,
+    "shards": _integer,
+    "record_index": _flag,
+}
 _INSTANT: Mapping[str, Reader] = {"instant": _instant}
 
 PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
@@ -241,6 +247,7 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
         "maintenance": _text,
         "keep_commits": _integer,
         "on_unmaintained": _text,
+        "hudi_writes": _flag,
     },
     "compact": _COMPACTION,
     "plan_compaction": _COMPACTION,
@@ -263,11 +270,20 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
     "fsck": {},
     "repair": {},
     "plan_repair": {},
+    "create_index": _INDEX_CREATION,
+    "plan_create_index": _INDEX_CREATION,
+    "drop_index": {"name": _text},
+    "plan_drop_index": {"name": _text},
+    "indexes": {},
+    "query_progress": {},
+    "stream_status": {},
+    "stream_metrics": {},
     "delete_partitions": {"partitions": _names},
     "changes_until": {},
     "describe": {},
     "timeline": {},
     "layout": {},
+    "locations": {"partition": _text},
     "explain": {"key": _key, "partition": _text},
     "metadata.status": {},
     "metadata.build": _INDEX_BUILD,

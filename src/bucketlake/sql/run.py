@@ -22,16 +22,20 @@ from bucketlake.errors import ConfigError, NotATableError, UnsupportedError
 from bucketlake.index.hints import refuse_hints
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import META_COLUMNS
+from bucketlake.services.secondary_index_build import BuiltSecondaryIndex, DroppedIndex
 from bucketlake.sql.call import ManagerAction, ManagerCall
 from bucketlake.sql.catalog import Catalog, table_name
 from bucketlake.sql.create import CreateTable
 from bucketlake.sql.frames import frame_of
 from bucketlake.sql.parse import (
+    CreateIndex,
     Delete,
+    DropIndex,
     DropTable,
     Insert,
     PassThrough,
     Select,
+    ShowIndexes,
     ShowTables,
     TableName,
     parse,
@@ -80,6 +84,14 @@ def run(
             catalog.path_of(name)
             catalog.remove(name)
             return _remembered(spark, catalog, [], None)
+        case CreateIndex(table=table):
+            built = _create_index(spark, _open(catalog, table), statement)
+            return _remembered(spark, catalog, [table], built)
+        case DropIndex(table=table):
+            return _remembered(spark, catalog, [table], _drop_index(_open(catalog, table), statement))
+        case ShowIndexes(table):
+            found = _open(catalog, table).indexes()
+            return _remembered(spark, catalog, [table], frame_of(spark, found, of="indexes"))
         case ShowTables():
             names = catalog.names()
             columns = {"tableName": list(names), "path": [catalog.path_of(name) for name in names]}
@@ -113,7 +125,8 @@ def _handed_on(spark: SparkSession, text: str, tables: Collection[str]) -> DataF
             raise UnsupportedError(
                 subject=f"a statement on the table {name!r}",
                 found=f"{text.split(maxsplit=1)[0].upper()}, which Spark has and our tables have not",
-                supported="CREATE TABLE, INSERT, DELETE, SELECT, DROP TABLE and CALL",
+                supported="CREATE TABLE, INSERT, DELETE, SELECT, DROP TABLE, CREATE INDEX, DROP INDEX, SHOW INDEXES "
+                "and CALL",
                 remedy=f"Rows are changed with INSERT INTO {name} SELECT ..., columns are added with INSERT WITH "
                 f"SCHEMA EVOLUTION, and CALL describe(table => '{name}') describes it.",
             ) from error
@@ -328,6 +341,22 @@ def _made(
         spark=spark,
         storage_options=options,
     )
+
+
+def _create_index(spark: SparkSession, table: Table, wanted: CreateIndex) -> BuiltSecondaryIndex | None:
+    if wanted.if_not_exists and any(one.name == wanted.name and one.is_listed for one in table.indexes()):
+        return None
+    spelled = {name.lower(): name for name in table.schema.names}
+    column = spelled.get(wanted.column.lower(), wanted.column)
+    return table.create_index(
+        wanted.name, on=column, shards=wanted.shards, record_index=wanted.record_index, spark=spark
+    )
+
+
+def _drop_index(table: Table, doomed: DropIndex) -> DroppedIndex | None:
+    if doomed.if_exists and all(one.name != doomed.name for one in table.indexes()):
+        return None
+    return table.drop_index(doomed.name)
 
 
 _TABLES = "bucketlake.sql.tables"

@@ -19,6 +19,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from bucketlake.errors import ConfigError
+from bucketlake.read import RawFilter
 from bucketlake.sql.parse import TableName, name_of
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -67,7 +68,7 @@ class Comparison:
     """In lower case."""
     operator: str
     values: tuple[Any, ...]
-    """Texts and numbers."""
+    """Texts and numbers; none for `is null`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +132,22 @@ def check_delete(query: str) -> None:
         raise ConfigError("DELETE FROM has a WHERE with one condition, and nothing after it.")
 
 
-def filters_for(conditions: Collection[Comparison], schema: pa.Schema) -> list[tuple[str, str, Any]]:
+def filters_for(conditions: Collection[Comparison], schema: pa.Schema) -> list[RawFilter]:
     """Return those conditions that mean to `Table.read` just what they mean to Spark.
 
     A text is compared with texts and a whole number with whole numbers; a date with a text that spells one. All else,
     such as a number with a text, is up to Spark's casts, and left to Spark.
     """
     by_name = {name.lower(): name for name in schema.names}
-    filters: list[tuple[str, str, Any]] = []
+    filters: list[RawFilter] = []
     if len(by_name) < len(schema.names):
         return filters
     for condition in conditions:
         column = by_name.get(condition.column)
         if column is None:
+            continue
+        if condition.operator == "is null":
+            filters.append((column, condition.operator))
             continue
         values = [_as_stored(value, schema.field(column).type) for value in condition.values]
         if None in values:
@@ -254,6 +258,10 @@ def _comparisons(condition: exp.Expr, qualifiers: Collection[str]) -> Iterator[C
         values = tuple(_literal(value) for value in condition.expressions)
         if column is not None and values and None not in values:
             yield Comparison(column, "in", values)
+    elif isinstance(condition, exp.Is) and isinstance(condition.expression, exp.Null):
+        column = _column(condition.this, qualifiers)
+        if column is not None:
+            yield Comparison(column, "is null", ())
     elif type(condition) in _COMPARISONS and isinstance(condition, exp.Binary):
         as_is, swapped = _COMPARISONS[type(condition)]
         for operator, side, other in (

@@ -9,12 +9,14 @@ from bucketlake.write.append import (
     begin_append,
     complete_append,
 )
+from bucketlake.write.change_feed import ChangeFeed
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, alter, create, name_for_path, options_of
 from bucketlake.write.exchange import GROUP_BITS, Coded, Cut, Exchange, InProcess, KeySum, Last, Piece, Stage
 from bucketlake.write.job import (
     ArrowRows,
     Rows,
     WriteOptions,
+    columns_after,
     evolution,
     names_partitions,
     run_delete_partitions,
@@ -32,6 +34,7 @@ __all__ = [
     "Append",
     "Appended",
     "ArrowRows",
+    "ChangeFeed",
     "Coded",
     "CommitSummary",
     "Cut",
@@ -53,6 +56,7 @@ __all__ = [
     "append_rows",
     "begin_append",
     "check_proof",
+    "columns_after",
     "columns_to_write",
     "complete_append",
     "create",

@@ -44,6 +44,7 @@ from bucketlake.schema import RESERVED, arrow_to_avro, check_names, storable
 from bucketlake.state import load_state
 from bucketlake.storage import Store
 from bucketlake.write.state import (
+    HUDI_WRITES,
     MISSING_COLUMNS_ALLOWED,
     NON_BLOCKING,
     NULL_ELEMENTS_ALLOWED,
@@ -129,12 +130,14 @@ def options_of(
     maintenance: MaintenanceMode | None = None,
     keep_commits: int | None = None,
     on_unmaintained: OnUnmaintained | None = None,
+    hudi_writes: bool | None = None,
 ) -> dict[str, str]:
     """Return the properties that say which rows a table takes and who maintains it; what is None is left out."""
     said = {
         SCHEMA_MERGED: merge_schema,
         MISSING_COLUMNS_ALLOWED: allow_missing_columns,
         NULL_ELEMENTS_ALLOWED: allow_null_elements,
+        HUDI_WRITES: hudi_writes,
     }
     options = {key: _flag(value) for key, value in said.items() if value is not None}
     if maintenance is not None:

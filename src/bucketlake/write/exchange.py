@@ -107,7 +107,8 @@ class Exchange(Protocol[Pieces]):
         """Do the same, and return what the tasks say."""
 
     def facts(self, pieces: Pieces) -> pa.Table:
-        """List the pieces: their `code`, `partition` and `file_id` of their file group, and number of `rows`."""
+        """List the pieces: their `code`, `partition` and `file_id` of their file group, number of `rows`, and
+        `key_hash_sum`."""
 
     def recoded(
         self, pieces: Pieces, codes: npt.NDArray[np.int64], groups: Sequence[FileGroupId | None]
@@ -151,6 +152,7 @@ class InProcess:
                 "partition": pa.array([piece.group and piece.group[0] for piece in pieces], pa.string()),
                 "file_id": pa.array([piece.group and piece.group[1] for piece in pieces], pa.string()),
                 "rows": pa.array([piece.rows.num_rows for piece in pieces], pa.int64()),
+                "key_hash_sum": pa.array([piece.key_hash_sum for piece in pieces], pa.uint64()),
             }
         )
 

@@ -21,9 +21,18 @@ import pyarrow as pa
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained, delist_unmaintained
 from bucketlake.commit.operation import Operation
-from bucketlake.commit.transaction import Heartbeat, Transaction, abort, begin, looks_keys_up, rebase
+from bucketlake.commit.stream import Batch, Marks, overtaken
+from bucketlake.commit.transaction import (
+    Heartbeat,
+    Transaction,
+    abort,
+    begin,
+    keeps_files,
+    looks_keys_up,
+    rebase,
+)
 from bucketlake.commit.yielding import Turn
-from bucketlake.config import TableProperties, TableType, load_properties
+from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -37,17 +46,19 @@ from bucketlake.index import Index, IndexValue
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.listed import listed_indexes
 from bucketlake.keygen import KeyGenerator
-from bucketlake.layout import DataFile, Listed
+from bucketlake.layout import DataFile, FileGroupId, Listed
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogFormat
 from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Instant
-from bucketlake.write.exchange import InProcess, KeySum
-from bucketlake.write.finish import Prepared, finish
+from bucketlake.write.change_feed import ChangeFeed
+from bucketlake.write.exchange import Cut, InProcess, KeySum
+from bucketlake.write.finish import Later, Prepared, finish
 from bucketlake.write.key_changes import record_replaced
 from bucketlake.write.report import CommitSummary, Ran, check_proof
+from bucketlake.write.rounds import Earlier
 from bucketlake.write.state import (
     MISSING_COLUMNS_ALLOWED,
     SCHEMA_MERGED,
@@ -56,6 +67,7 @@ from bucketlake.write.state import (
     is_set,
     plan_write,
     replaced_by,
+    rules_of,
 )
 from bucketlake.write.tag import key_columns, tops_of
 from bucketlake.write.task import GroupWritten
@@ -101,6 +113,9 @@ class Rows(Protocol):
     def run(self, plan: WriteState) -> Ran:
         """Tag the rows, bring those of a file group together, write them; and say what was sent and done."""
 
+    def key_sum(self, columns: Sequence[str], cut: Cut) -> KeySum:
+        """Count the rows, and add the hashes that `cut` gives them, without writing anything."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
@@ -109,8 +124,16 @@ class WriteOptions:
     log_format: LogFormat = LogFormat.PARQUET
     merge_schema: bool | None = None
     """Whether the rows may change the table's columns; None: if the table says so."""
+    feed: ChangeFeed | None = None
+    """What rows say became of them; None if they do not, and are all to be there."""
     index: IndexValue | None = None
     """Said again, it must be what the table says."""
+    batch: Batch | None = None
+    """The batch of a stream that the rows are; it is committed once."""
+    marks: Marks | None = None
+    """Tells which batches there are already."""
+    later: Later | None = None
+    """Takes what publishes the write once it is decided; None: it is published at once."""
 
     def index_of(self, state: TableState) -> Index:
         """Return the index that rows are written by; `LayoutMismatchError` if a choice differs from it."""
@@ -183,23 +206,25 @@ def _run_once(
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
         _check_listed(state)
-        columns_after(rows.schema, state, operation, options)
+        _columns_after(rows, state, operation, options)
+        if options.batch is not None:
+            _refuse_known(options.batch, options.marks or Marks(store, state.properties), state)
 
     with watch.stage("begin"):
-        transaction, state = begin(store, operation=operation, index_of=options.index_of, check=check)
-    with _aborted_on_failure(transaction), Heartbeat(transaction):
+        transaction, state = begin(
+            store, operation=operation, index_of=options.index_of, check=check, batch=options.batch
+        )
+    with _aborted_on_failure(transaction), Heartbeat(transaction, owner=transaction.owner):
         prepared = prepare(rows, transaction, state, options, watch)
         for left in reversed(range(ATTEMPTS)):
             try:
                 with watch.stage("commit"):
                     if looks_keys_up(transaction):
                         turn.give_way()
-                    summary = finish(prepared)
+                    summary = finish(prepared, later=options.later)
                 return replace(summary, seconds=dict(watch.seconds))
             except CommitConflictError as conflict:
-                # A merge-on-read table's second file would be a log, and the first, a base file, be left.
-                is_copy_on_write = transaction.properties.table_type is TableType.COPY_ON_WRITE
-                if not (left and conflict.is_partial and is_copy_on_write):
+                if not (left and conflict.is_partial and keeps_files(transaction)):
                     raise
                 with watch.stage("rewrite"):
                     again = _prepared_again(rows, prepared, options)
@@ -210,20 +235,27 @@ def _run_once(
     raise AssertionError("the last attempt returns or raises")
 
 
+def _refuse_known(batch: Batch, marks: Marks, state: TableState) -> None:
+    """Refuse a batch that somebody has committed since it was found to be new."""
+    mark = marks.find(batch, state.timeline)
+    if mark is not None and mark.batch >= batch.number:
+        raise overtaken(batch, mark)
+
+
 def prepare(
     rows: Rows, transaction: Transaction, state: TableState, options: WriteOptions, watch: _Stopwatch
 ) -> Prepared:
     """Write the files of a write that has begun, and prove that they hold the rows."""
     with watch.stage("plan"):
-        looked_up = transaction.index.recorded
-        moves_keys = looked_up is not None and looked_up.is_global
+        index = transaction.index.recorded
+        moves_keys = index is not None and index.is_global
         (files, unmarked), named = _look(rows, state, transaction.operation, moves_keys=moves_keys)
         overwritten = _overwritten(rows, state, transaction, files, named)
         with _checked_again(state):
             plan = _plan(rows, transaction, state, files, options, unmarked, overwritten or ())
     with watch.stage("write"):
         with _checked_again(state):
-            sent, written, recorded = rows.run(plan)
+            sent, written, recorded, looked_up = rows.run(plan)
         check_proof(sent, written)
         check_files(transaction, written)
         _check_places(written, named)
@@ -236,6 +268,7 @@ def prepare(
         else replaced_by(state, files, overwritten),
         schema=plan.schema,
         recorded=recorded,
+        looked_up=looked_up,
         seconds=watch.seconds,
     )
 
@@ -255,9 +288,10 @@ def _plan(
         files,
         instant=transaction.instant,
         operation=transaction.operation,
-        schema=columns_after(rows.schema, state, transaction.operation, options),
+        schema=_columns_after(rows, state, transaction.operation, options),
         cores=rows.cores,
         log_format=options.log_format,
+        feed=options.feed,
         unmarked=unmarked,
         overwritten=overwritten,
     )
@@ -269,13 +303,12 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
     A file keeps its name, and is replaced, never removed: an attempt of the first run that is still about cannot put
     its file back. So a group that has another id by now, because others opened its bucket too, needs another write.
     """
-    transaction = prepared.transaction
-    if transaction.index.recorded is not None or listed_indexes(transaction.properties):
-        return None  # what was looked up, or told of keys, may be wrong by now
-    again = rebase(transaction, prepared.metadata, options.index_of)
+    again = rebase(prepared.transaction, prepared.metadata, options.index_of)
     if again is None:
         return None
     transaction, state, stale = again
+    if prepared.looked_up is not None:
+        return _looked_up_again(rows, replace(prepared, transaction=transaction), state, stale, options)
     written = prepared.written
     before = {(group.partition, group.file_id): group for group in written}
     files = files_of(state, {partition for partition, _ in stale})
@@ -288,7 +321,7 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
         )
     paths = [path for group in groups if (path := before[group].path) is not None]
     versions = {path: state.store.stat(path).version for path in paths}
-    sent, anew, _ = rows.run(replace(plan, only=frozenset(groups), stale=versions))
+    sent, anew, *_ = rows.run(replace(plan, only=frozenset(groups), stale=versions))
     check_proof(sent, anew)
     after = {(group.partition, group.file_id): group for group in anew}
     for group in sorted(groups):
@@ -301,6 +334,35 @@ def _prepared_again(rows: Rows, prepared: Prepared, options: WriteOptions) -> Pr
     written = tuple((before | after).values())
     check_files(transaction, written)
     return replace(prepared, transaction=transaction, written=written)
+
+
+def _looked_up_again(
+    rows: Rows,
+    prepared: Prepared,
+    state: TableState,
+    stale: frozenset[FileGroupId],
+    options: WriteOptions,
+) -> Prepared:
+    """Do the same where keys are looked up: `rounds` says what is written again."""
+    transaction, looked_up = prepared.transaction, prepared.looked_up
+    assert looked_up is not None and transaction.index.recorded is not None
+    is_global = transaction.index.recorded.is_global
+    (files, unmarked), named = _look(rows, state, transaction.operation, moves_keys=is_global)
+    earlier = Earlier(
+        looked_up=looked_up,
+        written=tuple(prepared.written),
+        recorded=tuple(prepared.recorded or ()),
+        stale=stale,
+    )
+    with _checked_again(state):
+        plan = replace(_plan(rows, transaction, state, files, options, unmarked), earlier=earlier)
+        sent, written, recorded, looked_up = rows.run(plan)
+    check_proof(sent, written)
+    check_files(transaction, written)
+    _check_places(written, named)
+    return replace(
+        prepared, sent=sent, written=written, recorded=recorded, looked_up=looked_up, schema=plan.schema
+    )
 
 
 def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSummary:
@@ -344,6 +406,20 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
             )
 
 
+def _columns_after(rows: Rows, state: TableState, operation: Operation, options: WriteOptions) -> pa.Schema:
+    """Return the table's columns after a write of the rows; those of a feed that only deletes may lack some."""
+    feed = options.feed
+    if feed is not None and rows.are_at_hand:
+        feed.check_columns(rows.schema)
+        if feed.is_of_deletes(rows.distinct([feed.column]).column(0)):
+            stored = table_schema(state)
+            ordering = () if rules_of(state.properties).by_commit_time else state.properties.ordering_fields
+            names = (*key_columns(KeyGenerator.from_properties(state.properties)), *ordering)
+            _check_keys(rows.schema, stored, names)
+            return stored
+    return columns_after(rows.schema, state, operation, options)
+
+
 def columns_after(
     incoming: pa.Schema, state: TableState, operation: Operation, options: WriteOptions
 ) -> pa.Schema:
@@ -356,6 +432,8 @@ def columns_after(
     if operation is Operation.DELETE:
         _check_keys(incoming, stored, key_columns(KeyGenerator.from_properties(state.properties)))
         return stored
+    if options.feed is not None:
+        incoming = options.feed.columns(incoming, stored)
     return evolution(state.properties, merge_schema=options.merge_schema)(stored, incoming)
 
 
@@ -421,6 +499,10 @@ class ArrowRows:
 
     def run(self, plan: WriteState) -> Ran:
         return write_through(InProcess(self._rows), self._rows.column_names, plan)
+
+    def key_sum(self, columns: Sequence[str], cut: Cut) -> KeySum:
+        exchange = InProcess(self._rows)
+        return exchange.sum_of(exchange.scatter(columns, cut), received=KeySum(0, 0))
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -24,15 +24,16 @@ import pyarrow.compute as pc
 
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError, ProofError
-from bucketlake.index import ENTRIES
-from bucketlake.index.listed import EntryFile, KeyRecords
+from bucketlake.index.listed import EntryFile, KeyRecords, RowsChanged
+from bucketlake.index.recorded import Reread
 from bucketlake.metadata.change import IndexFile
-from bucketlake.schema import key_hash_sum, key_hashes
+from bucketlake.schema import bytes_of, key_hash_sum, key_hashes
+from bucketlake.storage import overlapped
 from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, InProcess, KeySum, Piece, Pieces
 from bucketlake.write.replaced_keys import replaced_keys, share_out_replaced
 from bucketlake.write.state import WriteState
 from bucketlake.write.tag import order_of
-from bucketlake.write.task import GroupWritten, KeysChanged
+from bucketlake.write.task import GroupWritten
 
 REPORT = -2
 """The code of what tasks say to the driver."""
@@ -52,22 +53,27 @@ def said(batches: Sequence[pa.RecordBatch]) -> list[Any]:
 
 
 def leave_changes(
-    written: Iterable[GroupWritten], changed: KeysChanged, state: WriteState
+    written: Iterable[GroupWritten], changed: RowsChanged, state: WriteState
 ) -> Iterator[Coded]:
     """Say what was done to a file group, and leave what became of its keys to those who are told."""
+    if state.index.recorded is not None:
+        keys = pa.concat_arrays([changed.came, changed.went])
+        written = [replace(group, told=len(keys), told_sum=key_hash_sum(keys)) for group in written]
     for group in written:
         yield report(group.as_dict())
-    for keys, file_id in ((changed.came, changed.file_id), (changed.went, None)):
-        if not len(keys):
-            continue
-        partitions = pa.repeat(pa.scalar(changed.partition), len(keys))
-        ids = pa.repeat(pa.scalar(file_id, pa.string()), len(keys))
-        entries = pa.RecordBatch.from_arrays([keys, partitions, ids], schema=ENTRIES)
-        hashes = key_hashes(keys)
-        for number, records in enumerate(state.told_of_keys):
-            codes = _codes(records.shard_of(partitions, keys), number, records, state)
-            order = order_of(codes)
-            yield Coded(entries.take(pa.array(order)), codes[order], hashes[order], {})
+    for number, records in enumerate(state.told_of_keys):
+        yield from _left_to(number, records.told(changed), state)
+
+
+def _left_to(number: int, entries: pa.RecordBatch, state: WriteState) -> Iterator[Coded]:
+    """Leave entries to one of those who are told, by its shards."""
+    if not entries.num_rows:
+        return
+    records = state.told_of_keys[number]
+    keys = entries.column("key")
+    codes = _codes(records.shard_of(entries.column("partition"), keys), number, records, state)
+    order = order_of(codes)
+    yield Coded(entries.take(pa.array(order)), codes[order], key_hashes(keys)[order], {})
 
 
 def _codes(
@@ -80,14 +86,22 @@ def _codes(
 
 
 def record_changes(
-    exchange: Exchange[Pieces], done: Pieces, plan: WriteState
+    exchange: Exchange[Pieces], done: Pieces, plan: WriteState, *, before: Sequence[IndexFile] = ()
 ) -> tuple[tuple[GroupWritten, ...], tuple[IndexFile, ...]]:
-    """Have the changes recorded that the writing tasks have left; return what these did, and what was recorded."""
+    """Have the changes recorded that the writing tasks have left; return what these did, and what was recorded.
+
+    What was recorded `before`, by earlier rounds of the write, is recorded again, of the file groups that stay.
+    """
     written = tuple(GroupWritten(**facts) for facts in said(exchange.fetch(done, REPORT)))
     replaced = share_out_replaced(_replaced_partitions(written, plan), plan)
     if replaced is not None:
         left = exchange.gather(exchange.of(replaced), partial(_leave_replaced, state=plan), tasks=plan.tasks)
         done = exchange.joined(done, left)
+    if before:
+        asked = exchange.of(_share_out_files(before, plan))
+        done = exchange.joined(
+            done, exchange.gather(asked, partial(_leave_again, state=plan), tasks=plan.tasks)
+        )
     tasks = min(plan.tasks, max(records.shards for records in plan.told_of_keys))
     texts = exchange.finish(done, partial(_record, state=plan), tasks=tasks)
     files = tuple(IndexFile(**facts) for text in texts for facts in json.loads(text))
@@ -95,7 +109,43 @@ def record_changes(
     # What was said to the driver is among the pieces too, with a sum of nothing.
     received = KeySum(rows + len(written), total)
     compare(exchange.sum_of(done, received=received), received, "changes of keys", "the index")
+    files += _cleared({file.path for file in before} - {file.path for file in files}, plan)
     return written, files + _new_shards(files, plan)
+
+
+def _share_out_files(files: Sequence[IndexFile], plan: WriteState) -> Coded:
+    """Make a piece for each file in which an earlier round has recorded keys."""
+    codes = np.sort(np.array([(n % plan.tasks) << GROUP_BITS | n for n in range(len(files))], np.int64))
+    rows = pa.RecordBatch.from_pydict({"recorded": [file.path for file in files]})
+    return Coded(rows, codes, np.zeros(len(codes), np.uint64), {})
+
+
+def _leave_again(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
+    """Leave what an earlier round has recorded of the file groups whose files stay."""
+    for piece in pieces:
+        for path in piece.rows.column("recorded").to_pylist():
+            entries = _reread(state).entries_in(path, state.kept).combine_chunks()
+            for batch in entries.to_batches():
+                yield from _left_to(0, batch, state)  # an index that looks keys up is the first who is told
+
+
+def _reread(state: WriteState) -> Reread:
+    reread = None if state.index.recorded is None else state.index.recorded.reread
+    assert reread is not None, "others write in one round"
+    return reread
+
+
+def _cleared(paths: Iterable[str], plan: WriteState) -> tuple[IndexFile, ...]:
+    """Have files of an earlier round say nothing, of shards of which there is nothing to say any more.
+
+    They do not go: an attempt of that round may still put them, and finds the name taken.
+    """
+    files = []
+    for path in sorted(paths):
+        data = _reread(plan).no_entries(instant=plan.instant)
+        _put(path, data, plan)
+        files.append(IndexFile(path=path, size_bytes=len(data), came=0, gone=0, key_hash_sum=0))
+    return tuple(files)
 
 
 def record_replaced(plan: WriteState) -> tuple[IndexFile, ...] | None:
@@ -137,19 +187,36 @@ def _new_shards(files: Sequence[IndexFile], plan: WriteState) -> tuple[IndexFile
 
 def _record(pieces: Iterator[Piece], state: WriteState) -> Iterator[str]:
     """Put one file per shard that says what became of its keys; say what is in it."""
-    for code, run in groupby(pieces, key=attrgetter("code")):
+
+    def put(one: tuple[int, pa.Table]) -> str:
+        code, entries = one
         number, shard = (code & _WHAT) >> SHARD_BITS, code & _SHARD
-        entries = in_order(pa.Table.from_batches([piece.rows for piece in run]))
         records = state.told_of_keys[number]
         records.check_entries(shard, entries)
         files = records.entry_files(shard, entries, instant=state.instant)
         for path, recorded in files.items():
-            if not state.store.put_new(path, recorded.data) and state.store.read(path) != recorded.data:
-                raise ConfigError(
-                    f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the "
-                    f"next (rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
-                )
-        yield json.dumps([asdict(index_file(path, recorded)) for path, recorded in files.items()])
+            _put(path, recorded.data, state)
+        return json.dumps([asdict(index_file(path, recorded)) for path, recorded in files.items()])
+
+    shards = (
+        (code, in_order(pa.Table.from_batches([piece.rows for piece in run])))
+        for code, run in groupby(pieces, key=attrgetter("code"))
+    )
+    yield from overlapped(put, shards, state.store, bytes_of=lambda one: 4 * bytes_of(one[1]))
+
+
+def _put(path: str, data: bytes, state: WriteState) -> None:
+    """Put a file of entries, unless it is there; one of an earlier round that says something else is replaced."""
+    if state.store.put_new(path, data) or state.store.read(path) == data:
+        return
+    version = state.stale.get(path)
+    if version is not None and state.store.replace_if(path, data, version):
+        return
+    if version is None or state.store.read(path) != data:
+        raise ConfigError(
+            f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the next "
+            f"(rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
+        )
 
 
 def in_order(entries: pa.Table) -> pa.Table:

@@ -14,12 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.basefile import read_base_file
 from bucketlake.layout import FileSlice
-from bucketlake.logfile import LogRecords, read_log_files
-from bucketlake.merge import merge_slice
+from bucketlake.logfile import LogRecords
 from bucketlake.schema import COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.write.state import WriteState
+from bucketlake.write.stored_rows import read_stored
 
 
 def is_late(rows: pa.Table, keys: Any, where: Any, ids: Any, state: WriteState) -> npt.NDArray[np.bool_]:
@@ -38,19 +37,13 @@ def is_late(rows: pa.Table, keys: Any, where: Any, ids: Any, state: WriteState) 
 
 
 def _loses(rows: pa.Table, keys: Any, present: FileSlice, state: WriteState) -> npt.NDArray[np.bool_]:
-    names = dict.fromkeys((*state.rules.columns(state.file_schema), COMMIT_TIME_COLUMN))
-    schema = pa.schema([state.file_schema.field(name) for name in names])
-    base: list[pa.RecordBatch] = []
-    if present.base_file is not None:
-        base = list(read_base_file(state.store, present.base_file.path, schema, keys=keys))
-    logs = read_log_files(
+    stored = read_stored(
         state.store,
-        [log.path for log in present.log_files],
-        schema,
-        ordering_fields=state.rules.ordering_fields,
+        present,
+        state.rules,
         table_schema=state.file_schema,
+        columns=[COMMIT_TIME_COLUMN],
         keys=keys,
-        whole=frozenset(log.path for log in present.log_files if log.is_whole),
     )
     columns = {
         name: keys
@@ -58,18 +51,11 @@ def _loses(rows: pa.Table, keys: Any, present: FileSlice, state: WriteState) -> 
         else pa.repeat(pa.scalar(state.instant), len(keys))
         if name == COMMIT_TIME_COLUMN
         else rows.column(name)
-        for name in schema.names
+        for name in stored.schema.names
     }
-    new = LogRecords(pa.table(columns, schema=schema), False, state.instant)
-    merged = merge_slice(
-        base, [*logs, new], state.rules, schema, shown=[RECORD_KEY_COLUMN, COMMIT_TIME_COLUMN]
-    )
+    new = LogRecords(pa.table(columns, schema=stored.schema), False, state.instant)
+    merged = stored.merged([RECORD_KEY_COLUMN, COMMIT_TIME_COLUMN], new=[new])
     # A key that is not there any more was deleted by the row, or before it.
-    kept = [
-        batch.column(0).filter(pc.not_equal(batch.column(1), state.instant))
-        for batch in merged
-        if batch.num_rows
-    ]
-    losers = pa.chunked_array(kept, pa.string()).combine_chunks() if kept else pa.array([], pa.string())
+    losers = merged.column(0).filter(pc.not_equal(merged.column(1), state.instant)).combine_chunks()
     is_loser: npt.NDArray[np.bool_] = pc.is_in(keys, value_set=losers).to_numpy(zero_copy_only=False)
     return is_loser

@@ -22,11 +22,12 @@ from bucketlake.layout.names import (
     METADATA_TABLE_FOLDER,
     split_path,
 )
-from bucketlake.metadata.places import WANTED
+from bucketlake.metadata.places import GROWING, SECONDARY_BUILT, WANTED
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import FileStat, Store, in_parallel
 
 _INDEX_DEFINITIONS = "hoodie.table.index.defs.path"
+_TOLD = (LISTED, LISTED_INFLIGHT, WANTED, GROWING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ def plan_drop_metadata_table(state: TableState) -> DropMetadataTable:
     """Find what there is of a metadata table, listed or left over."""
     raw, store = state.properties.raw, state.store
     files = store.list(METADATA_TABLE_FOLDER, recursive=True).files
-    listed = [key for key in (LISTED, LISTED_INFLIGHT, WANTED) if key in raw]
+    listed = [key for key in (*_TOLD, SECONDARY_BUILT) if key in raw]
     if not files and not any(raw[key].strip() for key in listed):
         return DropMetadataTable(table=store.uri)
     path = raw.get(_INDEX_DEFINITIONS, "").strip()
@@ -86,10 +87,10 @@ def run_drop_metadata_table(plan: DropMetadataTable, store: Store) -> None:
 
     Who builds one meanwhile waits for the lock: its files have the names of those that go.
     """
-    with table_lock(store):
+    with table_lock(store) as held:
         refuse_live_writers(load_state(store))
-        update_properties(store, dict.fromkeys([*plan.properties, LISTED, LISTED_INFLIGHT, WANTED]))
-        in_parallel(store.delete, [file.path for file in plan.files], store)
+        update_properties(held, dict.fromkeys([*plan.properties, *_TOLD]))
+        in_parallel(held.delete, [file.path for file in plan.files], store)
 
 
 def _serves_it_only(store: Store, path: str) -> bool:

@@ -28,18 +28,32 @@ import pyarrow.compute as pc
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import CorruptTableError, ProofError
 from bucketlake.index import NewKeys, RecordedIndex
+from bucketlake.index.listed import RowsChanged
+from bucketlake.index.recorded import Probed
 from bucketlake.layout import FileGroupId
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogRecords
 from bucketlake.merge import fold_logs
+from bucketlake.metadata.change import IndexFile
 from bucketlake.schema import RECORD_KEY_COLUMN, bytes_of, fit_rows, key_hashes
-from bucketlake.write.exchange import GROUP_BITS, Coded, Exchange, KeySum, Piece, Pieces
+from bucketlake.storage import in_parallel, overlapped
+from bucketlake.write.exchange import GROUP_BITS, PASSED_OVER, Coded, Exchange, KeySum, Piece, Pieces
 from bucketlake.write.key_changes import REPORT, compare, leave_changes, record_changes, report, said
 from bucketlake.write.late_rows import is_late
+from bucketlake.write.newest_changes import loosely_fitted, newest_changes
 from bucketlake.write.report import Ran, received_sum
+from bucketlake.write.rounds import (
+    Again,
+    Earlier,
+    LookedUp,
+    check_placed,
+    check_written_again,
+    still_counted,
+    what_again,
+)
 from bucketlake.write.state import WriteState
-from bucketlake.write.tag import check_rows, code_of, group_hash, order_of
-from bucketlake.write.task import CHANGE, KeyChange, write_looked_up
+from bucketlake.write.tag import check_rows, code_of, group_hash, order_of, told_rows
+from bucketlake.write.task import CHANGE, GroupWritten, KeyChange, bytes_at_work, write_looked_up
 
 UNPLACED = "?"
 """Begins what stands in the place of the file id of keys that have none yet: a number of the share follows."""
@@ -47,30 +61,90 @@ SHARE_BYTES = 16 << 20
 """New keys of one partition are placed together up to this size, so that file groups can be filled evenly."""
 STORED_PART = 0.5
 """What rows take in a file, of what they take in memory: about half, columns being compressed."""
+_PROBE_BYTES = 64 << 10
+"""Looking a key up reads a block at most."""
 _WHAT = (1 << GROUP_BITS) - 1
 
 
 def write_looked_up_rows(exchange: Exchange[Pieces], columns: Sequence[str], plan: WriteState) -> Ran:
     """Write rows into the file groups that the table's index names; return what was sent to these, and done."""
-    index = index_of(plan)
+    index, earlier, plan = index_of(plan), plan.earlier, replace(plan, earlier=None)
     by_shard = min(plan.tasks, index.shards)
     routed = exchange.scatter(columns, partial(route, state=plan))
     probed = exchange.gather(routed, partial(probe, state=plan), tasks=by_shard)
     seen = said(exchange.fetch(probed, REPORT))
     arrived = KeySum(sum(s["rows"] for s in seen), sum(s["sum"] for s in seen) % (1 << 64))
     compare(exchange.sum_of(routed, received=arrived), arrived, "rows", "the tasks that look keys up")
-    row_bytes = round(STORED_PART * sum(s["bytes"] for s in seen) / max(1, arrived.rows))
-    placed = exchange.recoded(probed, *place(exchange.facts(probed), plan, row_bytes=max(1, row_bytes)))
+    row_bytes = _row_bytes(sum(s["bytes"] for s in seen), arrived.rows)
+    facts = exchange.facts(probed)
+    codes, groups = place(facts, plan, earlier, row_bytes=row_bytes)
+    looked_up = LookedUp(
+        arrived=arrived,
+        places=_places(facts, groups),
+        keys=sum(s["looked_up"] for s in seen),
+        cache_hits=sum(s["cache_hits"] for s in seen),
+    )
+    stays: tuple[GroupWritten, ...] = ()
+    emptied: frozenset[FileGroupId] = frozenset()
+    if earlier is not None:
+        compare(earlier.looked_up.arrived, arrived, "rows", "the tasks that look keys up, in a second round")
+        again = what_again(earlier, _sums_of(facts, groups))
+        check_written_again(again, earlier, plan.groups, instant=plan.instant)
+        stays, emptied = still_counted(earlier.written, again), again.emptied
+        plan = replace(plan, stale=_versions(again, earlier, plan), kept=again.kept)
+        codes[[group in again.kept for group in groups]] = PASSED_OVER
+    placed = exchange.recoded(probed, codes, groups)
+    if emptied:
+        placed = exchange.joined(placed, exchange.of(_words_of(emptied, plan)))
     done = exchange.gather(placed, partial(write, state=plan), tasks=plan.tasks)
-    written, recorded = record_changes(exchange, done, plan)
-    # What was said to the driver is among the pieces too, with a sum of nothing.
+    before = () if earlier is None else earlier.recorded
+    anew, recorded = record_changes(exchange, done, plan, before=before)
+    written = stays + anew
+    # What was said to the driver, and by it, is among the pieces too, with a sum of nothing.
     reached = received_sum(written)
-    told = KeySum(reached.rows + len(seen), reached.key_hash_sum)
+    told = KeySum(reached.rows + len(seen) + len(emptied), reached.key_hash_sum)
     compare(exchange.sum_of(placed, received=told), told, "rows", "the tasks that write them")
+    _check_recorded(written, recorded, plan)
     unsent = arrived.rows - reached.rows + sum(group.moved for group in written)
     beaten = sum(s["beaten"] for s in seen)
     first = tuple(replace(group, unsent=unsent, beaten=beaten) for group in written[:1])
-    return Ran(reached, first + written[1:], recorded)
+    return Ran(reached, first + written[1:], recorded, looked_up)
+
+
+def _sums_of(facts: pa.Table, groups: Sequence[FileGroupId | None]) -> dict[FileGroupId, KeySum]:
+    """Sum up the rows that each file group is to get."""
+    found: dict[FileGroupId, KeySum] = {}
+    columns = (facts[name].to_pylist() for name in ("rows", "key_hash_sum"))
+    for group, rows, total in zip(groups, *columns, strict=True):
+        if group is not None:
+            before = found.get(group, KeySum(0, 0))
+            found[group] = KeySum(before.rows + rows, (before.key_hash_sum + total) % (1 << 64))
+    return found
+
+
+def _versions(again: Again, earlier: Earlier, plan: WriteState) -> dict[str, str]:
+    """Return the versions of the files that an earlier round has put and that may be replaced."""
+    files = earlier.files
+    paths = [path for group in again.written if group in files and (path := files[group].path) is not None]
+    paths += [file.path for file in earlier.recorded]
+    return {file.path: file.version for file in in_parallel(plan.store.stat, paths, plan.store)}
+
+
+def _words_of(emptied: frozenset[FileGroupId], plan: WriteState) -> Coded:
+    """Tell those who write file groups that these get no rows any more."""
+    by_code: dict[int, FileGroupId | None] = {_code_of(group, plan): group for group in emptied}
+    codes = np.sort(np.array(list(by_code), np.int64))
+    rows = pa.RecordBatch.from_arrays([pa.nulls(len(codes))], names=["emptied"])
+    return Coded(rows, codes, np.zeros(len(codes), np.uint64), by_code)
+
+
+def _check_recorded(written: Sequence[GroupWritten], recorded: Sequence[IndexFile], plan: WriteState) -> None:
+    """Compare what all rounds have told of keys with what is recorded of them, where nothing else is told."""
+    if len(plan.told_of_keys) > 1 or plan.giving_way:
+        return
+    told = KeySum(sum(g.told for g in written), sum(g.told_sum for g in written) % (1 << 64))
+    rows, total = sum(f.came + f.gone for f in recorded), sum(f.key_hash_sum for f in recorded)
+    compare(told, KeySum(rows, total % (1 << 64)), "changes of keys", "the index, in all rounds")
 
 
 def index_of(plan: WriteState) -> RecordedIndex:
@@ -80,7 +154,7 @@ def index_of(plan: WriteState) -> RecordedIndex:
 
 def route(rows: pa.Table, state: WriteState) -> Coded:
     """Give rows the codes of the shards that can have their keys."""
-    whole = rows.combine_chunks().to_batches()[0]
+    whole = told_rows(rows, state)
     record_keys, paths = check_rows(whole, state)
     index = index_of(state)
     index.check_keys(record_keys)
@@ -99,32 +173,56 @@ def _shard_codes(shards: npt.NDArray[np.int64], state: WriteState) -> npt.NDArra
 
 def probe(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
     """Look the keys of a task's shards up, each shard once."""
-    for code, run in groupby(pieces, key=attrgetter("code")):
-        rows = pa.Table.from_batches([piece.rows for piece in run]).combine_chunks()
-        keys = state.keys.record_keys(rows)
-        total = int(key_hashes(keys).sum(dtype=np.uint64))
-        batch = _settled(rows, keys, state)
-        beaten = len(keys) - len(batch.keys)
-        yield report({"rows": len(keys), "sum": total, "bytes": bytes_of(rows), "beaten": beaten})
-        where, ids = _look_up(code & _WHAT, batch, state)
-        _check_locations(batch.keys, where, ids, state)
-        yield _routed(batch, where, ids, state)
+
+    def probe_one(one: tuple[int, pa.Table]) -> tuple[Coded, Coded]:
+        return _probed(*one, state)
+
+    shards = (
+        (code & _WHAT, pa.Table.from_batches([piece.rows for piece in run]).combine_chunks())
+        for code, run in groupby(pieces, key=attrgetter("code"))
+    )
+    for told, routed in overlapped(
+        probe_one, shards, state.store, bytes_of=lambda one: one[1].num_rows * _PROBE_BYTES
+    ):
+        yield told
+        yield routed
 
 
-def _look_up(shard: int, batch: _Batch, state: WriteState) -> tuple[Any, Any]:
-    """Return where keys live; those of partitions that are replaced live nowhere any more."""
+def _probed(shard: int, rows: pa.Table, state: WriteState) -> tuple[Coded, Coded]:
+    """Return what is to be reported of the keys of a shard, and the rows with what was found of them."""
+    keys = state.keys.record_keys(rows)
+    total = int(key_hashes(keys).sum(dtype=np.uint64))
+    batch = _settled(rows, keys, state)
+    asked, (where, ids, hits) = _look_up(shard, batch, state)
+    counts = {
+        "rows": len(keys),
+        "sum": total,
+        "bytes": bytes_of(rows),
+        "beaten": len(keys) - len(batch.keys),
+        "looked_up": asked,
+        "cache_hits": hits,
+    }
+    _check_locations(batch.keys, where, ids, state)
+    return report(counts), _routed(shard, batch, where, ids, state)
+
+
+def _look_up(shard: int, batch: _Batch, state: WriteState) -> tuple[int, Probed]:
+    """Return how many keys the index was asked about, and where they live.
+
+    Those of partitions that are replaced live nowhere any more.
+    """
     index = index_of(state)
     if state.operation.replaces:
         _check_overwritten(batch, state)
         is_all = state.operation is Operation.INSERT_OVERWRITE_TABLE
         if is_all or not index.is_global:
             nowhere = pa.nulls(len(batch.keys), pa.string())
-            return nowhere, nowhere
-    where, ids = index.look_up(shard, batch.paths, batch.keys)
+            return 0, Probed(nowhere, nowhere)
+    where, ids, hits = index.probe(shard, batch.paths, batch.keys)
     if state.overwritten:
         stays = pc.invert(pc.is_in(where, value_set=pa.array(sorted(state.overwritten), pa.string())))
         where, ids = (pc.if_else(stays, column, None) for column in (where, ids))
-    return where, ids
+    return len(batch.keys), Probed(where, ids, hits)
 
 
 def _check_overwritten(batch: _Batch, state: WriteState) -> None:
@@ -171,9 +269,13 @@ def _settled(rows: pa.Table, keys: Any, state: WriteState) -> _Batch:
         )
         chosen = np.sort(firsts["n_min"].to_numpy())
         deletes = np.ones(len(keys), np.bool_)
+    elif state.feed is not None:
+        newest = newest_changes(rows, _identity(keys, paths, state), state)
+        deletes = ~newest.is_staying
+        rows, chosen = loosely_fitted(rows, state), np.sort(np.concatenate([newest.staying, newest.going]))
     else:
         rows = fit_rows(rows, state.schema)
-        identity = keys if index_of(state).is_global else pc.binary_join_element_wise(paths, keys, "\0")
+        identity = _identity(keys, paths, state)
         winners = fold_logs(
             [LogRecords(rows.append_column(RECORD_KEY_COLUMN, identity), False, state.instant)],
             state.rules,
@@ -183,6 +285,11 @@ def _settled(rows: pa.Table, keys: Any, state: WriteState) -> _Batch:
         deletes = np.zeros(len(keys), np.bool_)
         deletes[winners.entries] = ~winners.is_record
     return _Batch(rows, keys, paths, deletes).take(chosen)
+
+
+def _identity(keys: Any, paths: Any, state: WriteState) -> Any:
+    """Return what rows of one record have in common."""
+    return keys if index_of(state).is_global else pc.binary_join_element_wise(paths, keys, "\0")
 
 
 def _check_locations(keys: Any, where: Any, ids: Any, state: WriteState) -> None:
@@ -201,7 +308,7 @@ def _check_locations(keys: Any, where: Any, ids: Any, state: WriteState) -> None
             )
 
 
-def _routed(batch: _Batch, where: Any, ids: Any, state: WriteState) -> Coded:
+def _routed(shard: int, batch: _Batch, where: Any, ids: Any, state: WriteState) -> Coded:
     """Send every row to its file group, with what it does there; and word of those that leave one.
 
     A row that says that its key goes is sent to where the key is; if it is nowhere, nothing is to be done.
@@ -221,15 +328,17 @@ def _routed(batch: _Batch, where: Any, ids: Any, state: WriteState) -> Coded:
     if has_moved.any():
         moving = np.flatnonzero(has_moved)
         taken = pa.array(moving)
-        late = is_late(
-            batch.rows.take(taken), batch.keys.take(taken), where.take(taken), ids.take(taken), state
-        )
+        rows = batch.rows.take(taken)
+        rows = rows if state.feed is None else fit_rows(rows, state.schema)
+        late = is_late(rows, batch.keys.take(taken), where.take(taken), ids.take(taken), state)
         # A late row goes where the newer one is, which it does not change: so it is counted as outdated.
         has_moved[moving[late]] = False
     is_new = ~is_known | has_moved
     change = np.where(is_new, KeyChange.NEW, KeyChange.KNOWN).astype(np.int8)
+    if state.feed is not None:
+        change[batch.deletes] = KeyChange.GOING
     paths = pc.if_else(pa.array(is_new), batch.paths, where)
-    target = pc.if_else(pa.array(is_new), _shares(batch, is_new), ids)
+    target = pc.if_else(pa.array(is_new), _targets(shard, batch, is_new, state), ids)
     moved = np.flatnonzero(has_moved)
     rows, keys = batch.rows, batch.keys
     if len(moved):
@@ -242,11 +351,37 @@ def _routed(batch: _Batch, where: Any, ids: Any, state: WriteState) -> Coded:
     return _by_group(rows, keys, change, paths, target, state)
 
 
-def _shares(batch: _Batch, is_new: npt.NDArray[np.bool_]) -> pa.Array:
-    """Name the share of new keys that each row is in: those of a partition are cut where they become too large."""
+def _targets(shard: int, batch: _Batch, is_new: npt.NDArray[np.bool_], state: WriteState) -> pa.Array:
+    """Return the file groups of the rows whose keys are new, or the shares in which the driver is to place them."""
+    new = np.flatnonzero(is_new)
+    if len(new):
+        taken = pa.array(new)
+        placed = index_of(state).place_new(
+            batch.paths.take(taken),
+            batch.keys.take(taken),
+            state.groups,
+            instant=state.instant,
+            row_bytes=_row_bytes(bytes_of(batch.rows), len(batch.keys)),
+        )
+        if placed is not None:
+            return pc.replace_with_mask(pa.nulls(len(is_new), pa.string()), pa.array(is_new), placed)
+    return _shares(shard, batch, is_new, state)
+
+
+def _row_bytes(size: int, rows: int) -> int:
+    """Say about how much a row takes in a file, of so many that take so much in memory."""
+    return max(1, round(STORED_PART * size / max(1, rows)))
+
+
+def _shares(shard: int, batch: _Batch, is_new: npt.NDArray[np.bool_], state: WriteState) -> pa.Array:
+    """Name the share of new keys that each row is in: those of a partition are cut where they become too large.
+
+    By its shard's name, so that another round knows it again.
+    """
     row_bytes = max(1, bytes_of(batch.rows) // max(1, len(batch.keys)))
     rows_max = max(1, SHARE_BYTES // row_bytes)
-    codes = batch.paths.dictionary_encode().indices.to_numpy()
+    encoded = batch.paths.dictionary_encode()
+    partitions, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     count = int(codes.max()) + 1 if len(codes) else 0
     places = np.zeros(len(codes), np.int64)
     if count and len(codes) > rows_max:
@@ -255,8 +390,10 @@ def _shares(batch: _Batch, is_new: npt.NDArray[np.bool_]) -> pa.Array:
         running = np.cumsum(sorted_new) - sorted_new
         starts = np.searchsorted(codes[order], np.arange(count))
         places[order] = (running - running[starts][codes[order]]) // rows_max
-    names = pa.array([f"{UNPLACED}{share}" for share in range(int(places.max(initial=0)) + 1)])
-    return names.take(pa.array(places))
+    shares = range(int(places.max(initial=0)) + 1)
+    of_shard = [index_of(state).shard_name(shard, partition) for partition in partitions]
+    names = pa.array([f"{UNPLACED}{name}-{share}" for name in of_shard for share in shares], pa.string())
+    return names.take(pa.array(codes * len(shares) + places))
 
 
 def _by_group(
@@ -280,16 +417,21 @@ def _code_of(group: FileGroupId, state: WriteState) -> int:
 
 
 def place(
-    facts: pa.Table, plan: WriteState, *, row_bytes: int
+    facts: pa.Table, plan: WriteState, earlier: Earlier | None = None, *, row_bytes: int
 ) -> tuple[npt.NDArray[np.int64], list[FileGroupId | None]]:
-    """Decide where the new keys go: the code and file group of every piece."""
+    """Decide where the new keys go, the code and file group of every piece: where an earlier round put them, if any."""
     codes = facts["code"].to_numpy().copy()
     names = zip(facts["partition"].to_pylist(), facts["file_id"].to_pylist(), strict=True)
     groups: list[FileGroupId | None] = [None if p is None else (p, f) for p, f in names]
     new = [n for n, group in enumerate(groups) if group is not None and group[1].startswith(UNPLACED)]
     rows = facts["rows"].to_pylist()
-    demand = [NewKeys((groups[n] or ("", ""))[0], rows[n]) for n in new]
-    assigned = index_of(plan).assign(demand, plan.groups, instant=plan.instant, row_bytes=row_bytes)
+    if earlier is None:
+        demand = [NewKeys((groups[n] or ("", ""))[0], rows[n]) for n in new]
+        assigned = index_of(plan).assign(demand, plan.groups, instant=plan.instant, row_bytes=row_bytes)
+    else:
+        known, shares = earlier.looked_up.places, [groups[n] or ("", "") for n in new]
+        check_placed({share for share in shares if share not in known}, instant=plan.instant)
+        assigned = [known[share] for share in shares]
     for n, file_id in zip(new, assigned, strict=True):
         group = (groups[n] or ("", ""))[0], file_id
         groups[n] = group
@@ -297,13 +439,36 @@ def place(
     return codes, groups
 
 
+def _places(facts: pa.Table, groups: Sequence[FileGroupId | None]) -> dict[FileGroupId, str]:
+    """Return where every share of new keys has gone."""
+    names = zip(facts["partition"].to_pylist(), facts["file_id"].to_pylist(), groups, strict=True)
+    return {(p, f): group[1] for p, f, group in names if group is not None and f.startswith(UNPLACED)}
+
+
 def write(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
     """Write a task's file groups; say what was done, and what became of which keys, by the shards that have them."""
+
+    def write_one(one: tuple[FileGroupId, pa.Table]) -> tuple[tuple[GroupWritten, ...], RowsChanged]:
+        return write_looked_up(*one, state)
+
+    def size_of(one: tuple[FileGroupId, pa.Table]) -> int:
+        return bytes_at_work(*one, state)
+
+    for done in overlapped(write_one, _of_groups(pieces, state), state.store, bytes_of=size_of):
+        yield from leave_changes(*done, state)
+
+
+def _of_groups(pieces: Iterator[Piece], state: WriteState) -> Iterator[tuple[FileGroupId, pa.Table]]:
+    nothing = state.schema.append(pa.field(CHANGE, pa.int8()))
     for _, run in groupby(pieces, key=attrgetter("code")):
         by_group: dict[FileGroupId, list[pa.RecordBatch]] = {}
         for piece in run:
             assert piece.group is not None, "every key has a place by now"
-            by_group.setdefault(piece.group, []).append(piece.rows)
+            batches = by_group.setdefault(piece.group, [])
+            if CHANGE in piece.rows.schema.names:  # others are words of groups that get no rows
+                batches.append(piece.rows)
         for group, batches in by_group.items():
-            rows = pa.Table.from_batches(batches).combine_chunks()
-            yield from leave_changes(*write_looked_up(group, rows, state), state)
+            yield (
+                group,
+                pa.Table.from_batches(batches, batches[0].schema if batches else nothing).combine_chunks(),
+            )

@@ -1,25 +1,21 @@
 """The keys of file groups that give way: who is told of keys learns that these are gone, unless they come again.
 
-Tasks read what gives way, merged, and of it the columns that merging looks at.
+Tasks read what gives way, merged: of it the columns that merging looks at, and those that somebody asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bucketlake.basefile import read_base_file
-from bucketlake.layout import FileGroupId, FileSlice
-from bucketlake.logfile import read_log_files
-from bucketlake.merge import MergeRules, merge_slice
+from bucketlake.index.listed import RowsChanged
+from bucketlake.layout import FileGroupId
 from bucketlake.schema import RECORD_KEY_COLUMN
-from bucketlake.storage import Store
 from bucketlake.write.exchange import GROUP_BITS, Coded, Piece
 from bucketlake.write.state import TASKS_PER_CORE, WriteState, place_groups
-from bucketlake.write.task import KeysChanged
+from bucketlake.write.stored_rows import read_stored
 
 
 def share_out_replaced(partitions: Collection[str], plan: WriteState) -> Coded | None:
@@ -36,36 +32,24 @@ def share_out_replaced(partitions: Collection[str], plan: WriteState) -> Coded |
     return Coded(rows, codes, np.zeros(len(codes), np.uint64), by_code)
 
 
-def replaced_keys(pieces: Iterator[Piece], state: WriteState) -> Iterator[KeysChanged]:
-    """Read the keys of the file groups that pieces are of."""
-    schema = pa.schema([state.file_schema.field(name) for name in state.rules.columns(state.file_schema)])
+def replaced_keys(pieces: Iterator[Piece], state: WriteState) -> Iterator[RowsChanged]:
+    """Read the keys of the file groups that pieces are of, and the values that are asked for."""
+    asked = state.asked_columns
     for piece in pieces:
         assert piece.group is not None, "made for one each"
         partition, file_id = piece.group
-        part = state.giving_way[partition][file_id]
-        went = merged_keys(state.store, part, state.rules, schema, table_schema=state.file_schema)
-        yield KeysChanged(partition, file_id, came=pa.array([], pa.string()), went=went)
-
-
-def merged_keys(
-    store: Store,
-    part: FileSlice,
-    rules: MergeRules,
-    schema: pa.Schema,
-    *,
-    table_schema: pa.Schema,
-    keys: Any = None,
-) -> pa.Array:
-    """Return the keys that a reader finds in a slice, or those of `keys`; `schema` has what merging looks at."""
-    base = () if part.base_file is None else read_base_file(store, part.base_file.path, schema, keys=keys)
-    logs = read_log_files(
-        store,
-        [log.path for log in part.log_files],
-        schema,
-        ordering_fields=rules.ordering_fields,
-        table_schema=table_schema,
-        keys=keys,
-        whole=frozenset(log.path for log in part.log_files if log.is_whole),
-    )
-    rows = merge_slice(base, list(logs), rules, schema, shown=[RECORD_KEY_COLUMN])
-    return pa.chunked_array([batch.column(0) for batch in rows], pa.string()).combine_chunks()
+        stored = read_stored(
+            state.store,
+            state.giving_way[partition][file_id],
+            state.rules,
+            table_schema=state.file_schema,
+            columns=asked,
+        )
+        rows = stored.merged([RECORD_KEY_COLUMN, *asked])
+        yield RowsChanged(
+            partition,
+            file_id,
+            came=pa.array([], pa.string()),
+            went=rows.column(0).combine_chunks(),
+            before=rows if asked else None,
+        )

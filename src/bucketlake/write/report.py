@@ -19,11 +19,18 @@ import pyarrow as pa
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ProofError
 from bucketlake.layout.names import split_path
-from bucketlake.metadata.change import INDEX_FILES_KEY, IndexFile, render_index_files
+from bucketlake.metadata.change import (
+    INDEX_FILES_KEY,
+    LOGGED_KEYS_KEY,
+    IndexFile,
+    render_index_files,
+    render_logged_keys,
+)
 from bucketlake.schema import arrow_to_avro
 from bucketlake.storage import render_bytes
 from bucketlake.timeline import SCHEMA_KEY, CommitMetadata, WriteStat
 from bucketlake.write.exchange import KeySum
+from bucketlake.write.rounds import LookedUp
 from bucketlake.write.task import GroupWritten
 
 PROOF_KEY = "bucketlake.proof"
@@ -40,6 +47,8 @@ class Ran(NamedTuple):
     written: tuple[GroupWritten, ...]
     recorded: tuple[IndexFile, ...] | None = None
     """What was put to say which keys came and went; None if nobody is told."""
+    looked_up: LookedUp | None = None
+    """None where keys are not looked up."""
 
 
 def received_sum(written: Sequence[GroupWritten]) -> KeySum:
@@ -76,6 +85,7 @@ def commit_metadata(
         "file_rows": sum(g.rows + (g.deleted if g.is_log else 0) for g in files),
         "file_key_hash_sum": sum(g.key_hash_sum for g in files) % _MODULUS,
     }
+    grown = [(group.partition, group.file_id, group.grown) for group in files if group.grown]
     return CommitMetadata(
         operation=str(operation),
         write_stats=tuple(_stat(group) for group in files),
@@ -84,6 +94,7 @@ def commit_metadata(
             SCHEMA_KEY: arrow_to_avro(schema, table=table),
             PROOF_KEY: json.dumps(proof),
             **({} if recorded is None else {INDEX_FILES_KEY: render_index_files(recorded)}),
+            **({LOGGED_KEYS_KEY: render_logged_keys(grown)} if grown else {}),
         },
     )
 
@@ -129,6 +140,10 @@ class CommitSummary:
     """Rows that went to another partition, neither inserted nor deleted."""
     beaten: int = 0
     """Rows that lost to another version in the batch; counted where keys are looked up."""
+    looked_up: int = 0
+    """Keys that the index was asked about, where keys are looked up."""
+    cache_hits: int = 0
+    """Of these, keys that were looked up in what machines keep of the index, and not in the index itself."""
     logged: int = 0
     """Rows written to logs, of which only a read tells whether their keys were new."""
     partitions: int = 0
@@ -164,10 +179,35 @@ class CommitSummary:
             f"{self._word} {self.instant}: {', '.join(counts)}",
             f"  {self.files:,} files, {render_bytes(self.bytes)} in {self.partitions:,} partitions"
             + (f", {self.replaced:,} file groups replaced" if self.replaced else ""),
+            *(
+                [f"  {self.cache_hits:,} of {self.looked_up:,} keys looked up in what is kept of the index"]
+                if self.cache_hits
+                else []
+            ),
             "  " + ", ".join(f"{stage} {taken:.2f} s" for stage, taken in self.seconds.items()),
             *(f"  {line}" for line in self.services),
         ]
         return "\n".join(lines)
+
+
+COUNTS = (
+    "inserted",
+    "updated",
+    "deleted",
+    "outdated",
+    "moved",
+    "beaten",
+    "logged",
+    "looked_up",
+    "cache_hits",
+    "files",
+    "bytes",
+)
+"""What a batch of a stream says in its commit, of a `CommitSummary`."""
+
+
+def told_of(summary: CommitSummary) -> dict[str, int]:
+    return {name: getattr(summary, name) for name in COUNTS}
 
 
 def summarize(
@@ -179,6 +219,7 @@ def summarize(
     number: int,
     replaced: Mapping[str, tuple[str, ...]],
     seconds: Mapping[str, float],
+    looked_up: LookedUp | None = None,
 ) -> CommitSummary:
     files = [group for group in written if group.path is not None]
     told = [group for group in files if not group.is_copy]
@@ -195,6 +236,8 @@ def summarize(
         moved=moved,
         beaten=sum(group.beaten for group in written),
         outdated=sum(group.outdated for group in written),
+        looked_up=0 if looked_up is None else looked_up.keys,
+        cache_hits=0 if looked_up is None else looked_up.cache_hits,
         logged=sum(group.rows for group in told if group.is_log),
         partitions=len({group.partition for group in files} | set(replaced)),
         files=len(files),

@@ -10,14 +10,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from bucketlake.commit.operation import Operation
 from bucketlake.config import TableProperties, TableType
-from bucketlake.errors import CorruptTableError
+from bucketlake.errors import CorruptTableError, SchemaError
 from bucketlake.index import Index
 from bucketlake.index.listed import KeyRecords, resolve_listed
+from bucketlake.index.recorded import LOGS_NEW_KEYS
 from bucketlake.index.resizes import Offspring, offspring_of
 from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.keygen import KeyGenerator
@@ -27,8 +29,12 @@ from bucketlake.logfile import LogFormat
 from bucketlake.merge import MergeRules
 from bucketlake.metadata.places import COLUMN_STATS
 from bucketlake.schema import arrow_to_avro, with_meta_columns
-from bucketlake.state import TableState, view_for
+from bucketlake.state import TableState, may_hold_deletes, table_schema, view_for
 from bucketlake.storage import Store
+from bucketlake.write.change_feed import ChangeFeed
+
+if TYPE_CHECKING:
+    from bucketlake.write.rounds import Earlier
 
 NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
 """A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
@@ -38,6 +44,9 @@ SCHEMA_MERGED = "bucketlake.merge.schema"
 
 MISSING_COLUMNS_ALLOWED = "bucketlake.allow.missing.columns"
 """A table property: rows may lack columns, which are null then."""
+
+HUDI_WRITES = "bucketlake.hudi.writes"
+"""A table property: false if nobody writes to the table with Hudi."""
 
 NON_BLOCKING = "bucketlake.non.blocking"
 """A table property: writers that open a bucket at the same time may both commit.
@@ -86,6 +95,12 @@ class WriteState:
     """The groups that are to be written; None for all. Rows of others are passed over."""
     stale: Mapping[str, str] = field(default_factory=dict)
     """Path -> version of the files of an earlier run of this write, which give way to those of this one."""
+    earlier: Earlier | None = None
+    """What earlier rounds of this write have left, where keys are looked up; tasks are not told."""
+    kept: frozenset[FileGroupId] = frozenset()
+    """File groups whose files of an earlier round stay, and what these have told of keys."""
+    feed: ChangeFeed | None = None
+    """What rows say became of them, if they do; from where they get their codes on, in numbers."""
     log_version: int = 1
     """In the names of log files; where a write appends, the number of the task, from 1."""
     offspring: Mapping[FileGroupId, Offspring] = field(default_factory=dict)
@@ -100,12 +115,21 @@ class WriteState:
     """Partition -> file id -> what gives way if the partition is replaced; where somebody is told of keys."""
     has_ranges: bool = False
     """Whether logs say what range their columns have, for who commits them: the table has statistics of columns."""
+    logs_new_keys: bool = False
+    """Whether a key that was looked up, and is new, may go to a log."""
+    undeleted: frozenset[FileGroupId] = frozenset()
+    """File groups whose logs are known to hold no deletes: a key that is new there cannot lose to one."""
     layout_version: str = ""
     """The instant of the bucket rules that the index is by; empty if the table has none."""
 
     @property
     def file_schema(self) -> pa.Schema:
         return with_meta_columns(self.schema)
+
+    @property
+    def asked_columns(self) -> tuple[str, ...]:
+        """The columns whose values somebody has to know, before and after the write."""
+        return asked_columns(self.told_of_keys)
 
     def file_id_of(self, partition: str, slot: str) -> str:
         """Return the id of the file group in a slot: the one that is there, or the one that this write opens."""
@@ -130,6 +154,7 @@ def plan_write(
     log_format: LogFormat,
     unmarked: Collection[str] = (),
     overwritten: Collection[str] = (),
+    feed: ChangeFeed | None = None,
 ) -> WriteState:
     """Decide everything about a write but its rows. `files` are those of the partitions it may touch.
 
@@ -138,6 +163,7 @@ def plan_write(
     """
     properties = state.properties
     told = told_of_keys(state, index)
+    _check_asked(asked_columns(told), table_schema(state), schema)
     is_looked_up = index.recorded is not None
     found = {} if operation.replaces and not is_looked_up else groups_of(state, index, files)
     found = {partition: by_slot for partition, by_slot in found.items() if partition not in overwritten}
@@ -147,6 +173,8 @@ def plan_write(
         records.check_there([partition for partition, of_partition in groups.items() if of_partition])
     if operation.replaces:
         index = index.replacing(instant)
+    if index.recorded is not None:
+        index = index.recorded.knowing(state, groups)
     non_blocking = is_non_blocking(properties)
     tasks, places = place_groups(groups, cores)
     return WriteState(
@@ -156,12 +184,7 @@ def plan_write(
         is_copy_on_write=properties.table_type is TableType.COPY_ON_WRITE,
         keys=KeyGenerator.from_properties(properties),
         index=index,
-        rules=MergeRules(
-            properties.merge_mode,
-            properties.ordering_fields,
-            properties.delete_field,
-            properties.delete_marker,
-        ),
+        rules=rules_of(properties),
         schema=schema,
         avro_schema=arrow_to_avro(with_meta_columns(schema), table=properties.name),
         groups=groups,
@@ -171,6 +194,7 @@ def plan_write(
         tasks=tasks,
         places=places,
         log_format=log_format,
+        feed=feed,
         has_ranges=COLUMN_STATS in properties.metadata_partitions,
         allows_null_elements=is_set(properties, NULL_ELEMENTS_ALLOWED),
         appends=non_blocking and operation is Operation.UPSERT,
@@ -181,14 +205,62 @@ def plan_write(
         told_of_keys=told,
         overwritten=frozenset(overwritten),
         giving_way=_giving_way(state, goes) if operation.replaces and told else {},
+        logs_new_keys=is_set(properties, LOGS_NEW_KEYS),
+        undeleted=_undeleted(state, groups) if is_set(properties, LOGS_NEW_KEYS) else frozenset(),
         layout_version=index.version,
     )
+
+
+def rules_of(properties: TableProperties) -> MergeRules:
+    """Return how a table merges."""
+    return MergeRules(
+        properties.merge_mode,
+        properties.ordering_fields,
+        properties.delete_field,
+        properties.delete_marker,
+    )
+
+
+def _undeleted(state: TableState, groups: Mapping[str, Mapping[str, FileSlice]]) -> frozenset[FileGroupId]:
+    instants = {
+        (partition, part.file_id): {log.instant for log in part.log_files}
+        for partition, of_partition in groups.items()
+        for part in of_partition.values()
+        if part.log_files
+    }
+    deleting = may_hold_deletes(state, frozenset[str]().union(*instants.values()))
+    return frozenset(group for group, of_group in instants.items() if not of_group & deleting)
 
 
 def told_of_keys(state: TableState, index: Index) -> tuple[KeyRecords, ...]:
     """Return what a table keeps that has to know which keys a write brings and takes away."""
     listed = resolve_listed(state)
     return listed if index.recorded is None else (index.recorded, *listed)
+
+
+def asked_columns(told: Iterable[KeyRecords]) -> tuple[str, ...]:
+    """Return the columns whose values those who are told have to know."""
+    return tuple(dict.fromkeys(name for records in told for name in records.columns))
+
+
+def _check_asked(asked: Iterable[str], before: pa.Schema, after: pa.Schema) -> None:
+    """Refuse another type for a column with an index of its values: those that it has are spelled by the old one.
+
+    Nor can one be kept of a column that is no more, after somebody has dropped or renamed it.
+    """
+    for name in asked:
+        if name not in before.names:
+            raise SchemaError(
+                f"there is an index of the values of column {name!r}, which the table does not have any more; it has "
+                f"{', '.join(before.names)}. The index cannot be kept: drop it, then write. Nothing was written."
+            )
+        was, is_now = before.field(name).type, after.field(name).type
+        if was != is_now and not (pa.types.is_integer(was) and pa.types.is_integer(is_now)):
+            raise SchemaError(
+                f"column {name!r} is {was} in the table and would become {is_now}, and there is an index of its "
+                f"values, which would be spelled in another way. Cast it to {was} before writing; or drop the index, "
+                f"write, and build it again."
+            )
 
 
 def _giving_way(

@@ -27,6 +27,7 @@ from bucketlake.errors import ConfigError
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import FileGroupId
 from bucketlake.schema import META_COLUMNS, key_hashes
+from bucketlake.write.change_feed import FIRST_WITHOUT_VALUES, ROW_CHANGE
 from bucketlake.write.exchange import GROUP_BITS, PASSED_OVER, Coded
 from bucketlake.write.state import WriteState
 
@@ -66,6 +67,13 @@ def tag(rows: pa.RecordBatch, state: WriteState) -> Tags:
     return tags
 
 
+def told_rows(rows: pa.Table, state: WriteState) -> pa.RecordBatch:
+    """Put rows in one piece; those of a feed with numbers for the words that say what became of them."""
+    whole: pa.RecordBatch = rows.combine_chunks().to_batches()[0]
+    feed = state.feed
+    return whole if feed is None else feed.told(whole, keeps_column=feed.column in state.schema.names)
+
+
 def check_rows(rows: pa.RecordBatch, state: WriteState) -> tuple[pa.Array, pa.DictionaryArray]:
     """Return record keys and partition paths of rows. ConfigError for a row that can have none."""
     _check_required(rows, state)
@@ -94,7 +102,7 @@ def _by_path(paths: pa.DictionaryArray, record_keys: pa.Array) -> Iterator[tuple
 
 def sort_by_code(rows: pa.Table, state: WriteState) -> Coded:
     """Tag rows, and bring those of a file group together; those that are passed over are gone."""
-    whole = rows.combine_chunks().to_batches()[0]
+    whole = told_rows(rows, state)
     tags = tag(whole, state)
     if state.offspring:
         # Those that go to one successor stand together too, and need not be picked out one by one.
@@ -190,8 +198,15 @@ def nested_column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
 
 
 def _check_required(rows: pa.RecordBatch, state: WriteState) -> None:
+    # Of a feed only rows that stay need all values.
+    stays = None if state.feed is None else pc.less(rows.column(ROW_CHANGE), FIRST_WITHOUT_VALUES)
+    ordering = tops_of(state.rules.ordering_fields)
     for name in columns_without_null(rows.schema, state):
-        if nested_column(rows, name).null_count:
+        is_of_all = stays is None or name.partition(".")[0] in ordering
+        if not is_of_all and name not in rows.schema.names:
+            continue  # there are no rows that stay
+        column = nested_column(rows, name)
+        if column.null_count and (is_of_all or pc.any(pc.and_(column.is_null(), stays)).as_py()):
             raise ConfigError(
                 f"column {name!r} is null in some rows, and the table needs a value there: it is required, or orders "
                 f"the versions of a record. Fill the column, or drop the rows."

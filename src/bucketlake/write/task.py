@@ -31,6 +31,7 @@ from bucketlake.basefile import BaseFileWriter, FileFacts, read_base_file, read_
 from bucketlake.basefile.footer import NO_ROWS
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ConfigError, CorruptTableError
+from bucketlake.index.listed import RowsChanged
 from bucketlake.index.resizes import Offspring
 from bucketlake.layout import FileGroupId, FileSlice
 from bucketlake.layout.names import (
@@ -53,9 +54,8 @@ from bucketlake.logfile import (
     encode_log_file,
     encode_reference,
     log_file_facts,
-    read_log_files,
 )
-from bucketlake.merge import SliceMerge, Winners, fold_logs, merge_slice
+from bucketlake.merge import SliceMerge, Winners, fold_logs
 from bucketlake.schema import (
     COMMIT_TIME_COLUMN,
     FILE_NAME_COLUMN,
@@ -68,13 +68,18 @@ from bucketlake.schema import (
     numbered,
     with_constants,
 )
-from bucketlake.storage import Spill
+from bucketlake.storage import Spill, overlapped
+from bucketlake.write.changed_values import changed_values
 from bucketlake.write.exchange import GROUP_BITS, Piece
+from bucketlake.write.newest_changes import deletes_of, loosely_fitted, newest_changes
 from bucketlake.write.state import WriteState
+from bucketlake.write.stored_rows import read_stored
 from bucketlake.write.tag import group_hash, nested_column
 
 _LARGE_BYTES = 1 << 20
 """Pieces of this size are written as they are: a copy of them all would take as much memory again."""
+_UNPACKED = 4
+"""So many times its size a stored file may take in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,12 @@ class GroupWritten:
     """Rows of the write that reached no file group; said by its first one, for all."""
     beaten: int = 0
     """Of these, rows that lost to another version of their key in the batch."""
+    grown: int = 0
+    """By how many keys its log makes the file group grow, where new keys may go to logs."""
+    told: int = 0
+    """Keys of which the index is told that they came or went, where keys are looked up."""
+    told_sum: int = 0
+    """The sum of their hashes, modulo 2**64."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -126,19 +137,11 @@ class KeyChange(IntEnum):
 
     KNOWN = 0
     NEW = 1
-    GONE = 2
-    MOVED_AWAY = 3
+    GOING = 2
+    """The row of a feed says that its key goes, if that is no older than what is there."""
+    GONE = 3
+    MOVED_AWAY = 4
     """It is in another partition from now on, where it is new."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeysChanged:
-    """Which keys came to a file group, and which went."""
-
-    partition: str
-    file_id: str
-    came: pa.Array
-    went: pa.Array
 
 
 @dataclass(slots=True)
@@ -149,26 +152,45 @@ class _Group:
     file_id: str
     rows: pa.Table
     record_keys: pa.Array = field(repr=False)
+    """Of the rows; then of those that are `going`; then of keys that leave, or of the `lost`."""
+    going: LogDeletes | None = None
+    """Of a feed, whose `rows` are those with values only: what else it says."""
+    lost: int = 0
+    """Of a feed: how many rows lost to others of their keys."""
     change: npt.NDArray[np.int8] | None = None
     """What looking them up has told of the keys, if they were: a `KeyChange` for each row, those that leave last."""
     came: pa.Array | None = None
     """Keys that the file group did not have; None if nobody asked, or there are none."""
     went: pa.Array | None = None
+    values: tuple[pa.Table, pa.Table] | None = None
+    """Rows whose values changed, as they were and as they are; None if nobody asked, or nothing was there."""
+    beaten: npt.NDArray[np.bool_] | None = None
+    """Which winners lose to a newer delete in the logs, if that was looked at. They are not written: once these logs
+    are compacted the delete is gone, and a row would be there of which nobody was told."""
 
     @property
-    def changed(self) -> KeysChanged:
+    def changed(self) -> RowsChanged:
         none = pa.array([], pa.string())
-        return KeysChanged(
+        before, after = (None, None) if self.values is None else self.values
+        return RowsChanged(
             self.partition,
             self.file_id,
             none if self.came is None else self.came,
             none if self.went is None else self.went,
+            before,
+            after,
         )
 
     @property
     def staying(self) -> int:
         """How many of the rows are not just words of keys that leave."""
+        if self.going is not None:
+            return int(self.rows.num_rows)
         return len(self.record_keys) if self.change is None else int((self.change < KeyChange.GONE).sum())
+
+    @property
+    def going_count(self) -> int:
+        return 0 if self.going is None else len(self.going.keys)
 
 
 def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWritten]:
@@ -179,34 +201,60 @@ def write_groups(pieces: Iterable[Piece], state: WriteState) -> Iterator[GroupWr
 
 def write_telling(
     pieces: Iterable[Piece], state: WriteState
-) -> Iterator[tuple[tuple[GroupWritten, ...], KeysChanged]]:
+) -> Iterator[tuple[tuple[GroupWritten, ...], RowsChanged]]:
     """Do the same; and say of each group which keys came to it, and which went, if somebody is to be told."""
-    for _, run in groupby((piece for piece in pieces if piece.rows.num_rows), key=attrgetter("code")):
-        for group in _groups_in(*_together(run), state):
-            yield write_group(group, state), group.changed
+    runs = groupby((piece for piece in pieces if piece.rows.num_rows), key=attrgetter("code"))
+    groups = (group for _, run in runs for group in _groups_in(*_together(run), state))
+
+    def write(group: _Group) -> tuple[tuple[GroupWritten, ...], RowsChanged]:
+        return write_group(group, state), group.changed
+
+    def size_of(group: _Group) -> int:
+        return bytes_at_work((group.partition, group.file_id), group.rows, state)
+
+    yield from overlapped(write, groups, state.store, bytes_of=size_of)
+
+
+def bytes_at_work(place: FileGroupId, rows: pa.Table, state: WriteState) -> int:
+    """Estimate how much memory it takes to write rows into a file group."""
+    present = state.groups.get(place[0], {}).get(place[1])
+    stored = 0 if present is None else present.size_bytes
+    return 2 * bytes_of(rows) + _UNPACKED * stored
 
 
 def write_looked_up(
     place: FileGroupId, rows: pa.Table, state: WriteState
-) -> tuple[tuple[GroupWritten, ...], KeysChanged]:
+) -> tuple[tuple[GroupWritten, ...], RowsChanged]:
     """Write rows of one file group that say what they do there; and say which keys came to it, and which went."""
     change = rows.column(CHANGE).to_numpy()
     order = np.argsort(change, kind="stable")
     rows, change = rows.drop_columns([CHANGE]).take(pa.array(order)), change[order]
+    if state.feed is not None:
+        group = _of_feed(place, rows, change, state)
+        return write_group(group, state), group.changed
     if state.operation is not Operation.DELETE:
-        rows = fit_rows(rows, state.schema)
-        _check_elements(rows, state)
-    keys = state.keys.record_keys(rows)
-    keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        rows = _checked(rows, state)
+    keys = _in_one(state.keys.record_keys(rows))
     group = _Group(*place, rows, keys, change=change)
     return write_group(group, state), group.changed
 
 
-def delete_keys(place: FileGroupId, keys: pa.Array, state: WriteState) -> tuple[GroupWritten, ...]:
-    """Delete keys from one file group, whatever anybody has recorded of them."""
+def _of_feed(place: FileGroupId, rows: pa.Table, change: npt.NDArray[np.int8], state: WriteState) -> _Group:
+    """Tell apart the rows of a feed that were looked up, in the order of what they do."""
+    keys = _in_one(state.keys.record_keys(rows))
+    staying, dated = np.searchsorted(change, [KeyChange.GOING, KeyChange.GONE]).tolist()
+    going = deletes_of(rows.slice(staying, dated - staying), keys.slice(staying, dated - staying), state)
+    return _Group(*place, _checked(rows.slice(0, staying), state), keys, going, change=change)
+
+
+def delete_keys(
+    place: FileGroupId, keys: pa.Array, state: WriteState
+) -> tuple[tuple[GroupWritten, ...], RowsChanged]:
+    """Delete keys from one file group, whatever anybody has recorded of them; and say which rows went."""
     assert state.operation is Operation.DELETE
     gone = np.full(len(keys), KeyChange.GONE, np.int8)
-    return write_group(_Group(*place, pa.table({}), keys, change=gone), state)
+    group = _Group(*place, pa.table({}), keys, change=gone)
+    return write_group(group, state), group.changed
 
 
 def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
@@ -217,8 +265,14 @@ def write_group(group: _Group, state: WriteState) -> tuple[GroupWritten, ...]:
     file_id = group.file_id
     winners = fold_logs(_new_versions(group, state), state.rules, state.file_schema)
     if present is None and not state.appends:
+        if not (winners.is_record.any() or _has_base(group, state)):
+            return (_report(group, group.file_id),)
         return (_write_base(group, file_id, None, winners, state),)
-    if state.is_copy_on_write or _takes_new_keys(group, present):
+    if (
+        state.is_copy_on_write
+        or (not state.logs_new_keys and _takes_new_keys(group, present))
+        or _has_base(group, state)
+    ):
         return (_write_base(group, file_id, present, winners, state),)
     _tell_logged(group, present, winners, state)
     name = LogFileName(file_id, state.instant, state.log_version, WRITE_TOKEN)
@@ -241,6 +295,16 @@ def _takes_new_keys(group: _Group, present: FileSlice | None) -> bool:
     return is_filled and group.change is not None and bool((group.change == KeyChange.NEW).any())
 
 
+def _has_base(group: _Group, state: WriteState) -> bool:
+    """Tell whether an earlier round of the write has put a base file, which cannot go and may have no log beside it."""
+    return _base_path(group.partition, group.file_id, state) in state.stale
+
+
+def _base_path(partition: str, file_id: str, state: WriteState) -> str:
+    name = render_base_file_name(BaseFileName(file_id, WRITE_TOKEN, state.instant))
+    return path_in_partition(partition, name)
+
+
 def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[FileGroupId | None]]:
     """Bring the rows of pieces together: small ones are copied, and not kept."""
     groups, batches = zip(*((piece.group, piece.rows) for piece in run), strict=True)
@@ -250,15 +314,13 @@ def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[FileGroupId | None]]:
 
 def _groups_in(rows: pa.Table, groups: set[FileGroupId | None], state: WriteState) -> Iterator[_Group]:
     """Divide rows of one code: they are of one file group, unless two hashes agree."""
-    if state.operation is not Operation.DELETE:
-        rows = fit_rows(rows, state.schema)
-        _check_elements(rows, state)
-    record_keys = state.keys.record_keys(rows)
-    record_keys = record_keys.combine_chunks() if isinstance(record_keys, pa.ChunkedArray) else record_keys
+    if state.operation is not Operation.DELETE and state.feed is None:
+        rows = _checked(rows, state)
+    record_keys = _in_one(state.keys.record_keys(rows))
     if None not in groups and len(groups) == 1:
         (group,) = groups
         assert group is not None
-        yield _Group(*group, rows, record_keys)
+        yield _group_of(*group, rows, record_keys, state)
         return
     rows = rows.combine_chunks()
     paths = state.keys.partition_paths(rows)
@@ -272,10 +334,38 @@ def _groups_in(rows: pa.Table, groups: set[FileGroupId | None], state: WriteStat
         for number, slot in enumerate(located.dictionary.to_pylist()):
             file_id = state.file_id_of(path, slot)
             if len(located.dictionary) == 1:
-                yield _Group(path, file_id, of_path, keys_of_path)
+                yield _group_of(path, file_id, of_path, keys_of_path, state)
                 break
             here = pc.equal(located.indices, number)
-            yield _Group(path, file_id, of_path.filter(here), keys_of_path.filter(here))
+            yield _group_of(path, file_id, of_path.filter(here), keys_of_path.filter(here), state)
+
+
+def _group_of(
+    partition: str, file_id: str, rows: pa.Table, record_keys: pa.Array, state: WriteState
+) -> _Group:
+    """Make a group of its rows; of a feed, of those that count."""
+    if state.feed is None:
+        return _Group(partition, file_id, rows, record_keys)
+    newest = newest_changes(rows, record_keys, state)
+    staying = rows.filter(pa.array(newest.is_staying))
+    going = pa.array(newest.going)
+    of_going = loosely_fitted(rows.take(going), state, state.rules.columns(state.schema))
+    deletes = deletes_of(of_going, record_keys.take(going), state)
+    keys = record_keys.take(pa.array(newest.order))
+    return _Group(partition, file_id, _checked(staying, state), keys, deletes, len(newest.lost))
+
+
+def _checked(rows: pa.Table, state: WriteState) -> pa.Table:
+    """Return rows with the columns of the table. An error for what it takes in none of them."""
+    if not rows.num_rows:
+        return state.schema.empty_table()  # a feed that only deletes may lack columns
+    rows = fit_rows(rows, state.schema)
+    _check_elements(rows, state)
+    return rows
+
+
+def _in_one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _new_versions(group: _Group, state: WriteState) -> list[LogRecords | LogDeletes]:
@@ -284,43 +374,65 @@ def _new_versions(group: _Group, state: WriteState) -> list[LogRecords | LogDele
     found: list[LogRecords | LogDeletes] = []
     if staying:
         found.append(LogRecords(_with_meta(group, state), False, state.instant))
-    if staying < len(group.record_keys):
-        gone = group.record_keys.slice(staying)
+    if group.going is not None:
+        found.append(group.going)
+    told = staying + group.going_count
+    gone = group.record_keys.slice(told, len(group.record_keys) - group.lost - told)
+    if len(gone) or not found:
         found.append(LogDeletes(gone, None, pa.repeat(pa.scalar(True), len(gone)), state.instant))
     return found
 
 
 def _tell_merged(group: _Group, winners: Winners, merge: SliceMerge, state: WriteState) -> None:
-    """Say which keys came and which went, by the base file that the winners went through."""
-    if state.told_of_keys:
-        _tell(group, winners, merge.was_new, merge.has_deleted)
+    """Say which keys came and which went, by the base file that the winners went through; and which values."""
+    if not state.told_of_keys:
+        return
+    _tell(group, winners, merge.was_new, merge.has_deleted)
+    if state.asked_columns:
+        names = [RECORD_KEY_COLUMN, *state.asked_columns]
+        schema = pa.schema([state.file_schema.field(name) for name in names])
+        after = winners.rows(winners.is_record & ~merge.has_lost, names)
+        group.values = changed_values(*(pa.Table.from_batches(rows, schema) for rows in (merge.gone, after)))
 
 
 def _tell_logged(group: _Group, present: FileSlice | None, winners: Winners, state: WriteState) -> None:
-    """Say the same where a log is written: by what the index knew of the keys, or by reading what is there.
-
-    What is looked up is not enough where ordering values decide: an old delete, or a row that is older than a delete
-    in the logs, changes nothing.
-    """
+    """Say the same where a log is written: by what the index knew of the keys, or by reading what is there."""
     if not state.told_of_keys:
         return
-    if group.change is not None:
-        change = group.change[winners.entries]
-        came = winners.is_record & (change == KeyChange.NEW)
-        gone = ~winners.is_record & (change != KeyChange.NEW)
-        has_logs = present is not None and bool(present.log_files)
-        is_certain = state.rules.by_commit_time or not (
-            (gone & ~winners.undated).any() or (came.any() and has_logs)
-        )
-        if is_certain:
-            _tell(group, winners, came, gone)
-            return
-    before, after = _keys_before_and_after(group, present, state)
+    looked_up = _told_by_index(group, present, winners, state)
+    if looked_up is not None and not state.asked_columns:
+        _tell(group, winners, *looked_up)
+        return
+    before, after = _before_and_after(group, present, winners, state)
     keys = group.record_keys.take(pa.array(winners.entries))
     was, will_be = (
-        pc.is_in(keys, value_set=found).to_numpy(zero_copy_only=False) for found in (before, after)
+        pc.is_in(keys, value_set=found.column(0)).to_numpy(zero_copy_only=False) for found in (before, after)
     )
-    _tell(group, winners, will_be & ~was, was & ~will_be)
+    group.beaten = winners.is_record & ~will_be
+    _tell(group, winners, *((will_be & ~was, was & ~will_be) if looked_up is None else looked_up))
+    if state.asked_columns:
+        group.values = changed_values(before, after)
+
+
+def _told_by_index(
+    group: _Group, present: FileSlice | None, winners: Winners, state: WriteState
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
+    """Tell which of the winners come and which go, by what was looked up; None if that does not tell.
+
+    It is not enough where ordering values decide: an old delete, or a row that is older than a delete in the logs,
+    changes nothing.
+    """
+    if group.change is None:
+        return None
+    change = group.change[winners.entries]
+    came = winners.is_record & (change == KeyChange.NEW)
+    gone = ~winners.is_record & (change != KeyChange.NEW)
+    is_undeleted = (group.partition, group.file_id) in state.undeleted
+    has_logs = present is not None and bool(present.log_files) and not is_undeleted
+    is_certain = state.rules.by_commit_time or not (
+        (gone & ~winners.undated).any() or (came.any() and has_logs)
+    )
+    return (came, gone) if is_certain else None
 
 
 def _tell(group: _Group, winners: Winners, came: npt.NDArray[np.bool_], gone: npt.NDArray[np.bool_]) -> None:
@@ -330,40 +442,47 @@ def _tell(group: _Group, winners: Winners, came: npt.NDArray[np.bool_], gone: np
     group.went = group.record_keys.take(pa.array(winners.entries[gone]))
 
 
-def _keys_before_and_after(
-    group: _Group, present: FileSlice | None, state: WriteState
-) -> tuple[pa.Array, pa.Array]:
-    """Return which of the keys a reader finds in the file group, before the write and after it.
+def _before_and_after(
+    group: _Group, present: FileSlice | None, winners: Winners, state: WriteState
+) -> tuple[pa.Table, pa.Table]:
+    """Return what a reader finds of the keys in the file group, before the write and after it: keys, and what is asked.
 
-    Reads the columns that merging looks at, and of these the rows of the keys.
+    Reads these columns and those that merging looks at, and of these the rows of the keys.
     """
-    schema = pa.schema([state.file_schema.field(name) for name in state.rules.columns(state.file_schema)])
-    base: list[pa.RecordBatch] = []
-    logs: Sequence[LogRecords | LogDeletes] = ()
-    if present is not None and present.base_file is not None:
-        base = list(read_base_file(state.store, present.base_file.path, schema, keys=group.record_keys))
-    if present is not None:
-        logs = read_log_files(
-            state.store,
-            [log.path for log in present.log_files],
-            schema,
-            ordering_fields=state.rules.ordering_fields,
-            table_schema=state.file_schema,
-            keys=group.record_keys,
-            whole=frozenset(log.path for log in present.log_files if log.is_whole),
-        )
-    new = [
-        LogRecords(log.records.select(schema.names), log.is_partial, log.instant)
-        if isinstance(log, LogRecords)
-        else log
-        for log in _new_versions(group, state)
-    ]
+    asked = state.asked_columns
+    stored = read_stored(
+        state.store,
+        present,
+        state.rules,
+        table_schema=state.file_schema,
+        columns=asked,
+        keys=group.record_keys,
+    )
+    new = _as_logged(group, winners, stored.schema.names, state)
+    shown = [RECORD_KEY_COLUMN, *asked]
+    return stored.merged(shown), stored.merged(shown, new=new)
 
-    def keys_of(versions: Sequence[LogRecords | LogDeletes]) -> pa.Array:
-        rows = merge_slice(base, versions, state.rules, schema, shown=[RECORD_KEY_COLUMN])
-        return pa.chunked_array([batch.column(0) for batch in rows], pa.string()).combine_chunks()
 
-    return keys_of(logs), keys_of([*logs, *new])
+def _as_logged(
+    group: _Group, winners: Winners, names: Sequence[str], state: WriteState
+) -> list[LogRecords | LogDeletes]:
+    """Return the winners as they will be read from the log.
+
+    A row that deletes becomes a word of a delete block there, and these are not merged alike: over a delete without an
+    ordering value a row's counts, and another word does not.
+    """
+    found: list[LogRecords | LogDeletes] = []
+    rows = list(winners.rows(winners.is_record, names))
+    if rows:
+        found.append(LogRecords(pa.Table.from_batches(rows), False, state.instant))
+    goes = ~winners.is_record
+    dated, gone = _deletes(group, winners, goes, state)
+    if dated is not None:
+        undated = winners.undated[goes & _has_ordering(group, winners, state)]
+        found.append(LogDeletes(dated.keys, dated.ordering, pa.array(undated), state.instant))
+    if gone is not None:
+        found.append(LogDeletes(gone.keys, None, pa.repeat(pa.scalar(True), len(gone.keys)), state.instant))
+    return found
 
 
 def _with_meta(group: _Group, state: WriteState) -> pa.Table:
@@ -396,8 +515,7 @@ def _partition_values(batch: pa.RecordBatch, state: WriteState) -> dict[str, str
 def _write_base(
     group: _Group, file_id: str, present: FileSlice | None, winners: Winners, state: WriteState
 ) -> GroupWritten:
-    name = render_base_file_name(BaseFileName(file_id, WRITE_TOKEN, state.instant))
-    path = path_in_partition(group.partition, name)
+    path = _base_path(group.partition, file_id, state)
     schema = state.file_schema
     old = present.base_file if present is not None else None
     if present is not None and (old is None or present.log_files):
@@ -409,8 +527,9 @@ def _write_base(
             "into hoodie.properties.",
         )
     base: Iterable[pa.RecordBatch] = () if old is None else read_base_file(state.store, old.path, schema)
-    merge = SliceMerge(winners)
-    constants = {FILE_NAME_COLUMN: name, PARTITION_PATH_COLUMN: group.partition}
+    asked = state.asked_columns
+    merge = SliceMerge(winners, noted=[RECORD_KEY_COLUMN, *asked] if asked else ())
+    constants = {FILE_NAME_COLUMN: split_path(path)[1], PARTITION_PATH_COLUMN: group.partition}
     if old is None:
         constants[COMMIT_TIME_COLUMN] = state.instant
     with Spill() as spill:
@@ -484,6 +603,12 @@ def _write_log(
     """
     path = path_in_partition(group.partition, render_log_file_name(name))
     everything = np.ones(len(winners.entries), np.bool_) if chosen is None else chosen
+    outdated = 0
+    if group.beaten is not None and group.beaten.any():
+        outdated = 0 if chosen is not None else int(group.beaten.sum())
+        everything = everything & ~group.beaten
+    if not everything.any():
+        return _report(group, name.file_id, is_receiver=chosen is None, outdated=outdated)
     constants = {
         COMMIT_TIME_COLUMN: state.instant,
         PARTITION_PATH_COLUMN: group.partition,
@@ -517,6 +642,8 @@ def _write_log(
         # Whether a key is new is known once the log is merged; until then, as for Hudi, a log holds updates.
         updated=records.num_rows if records is not None else 0,
         deleted=sum(len(some.keys) for some in (deletes, gone) if some is not None),
+        outdated=outdated,
+        grown=len(group.changed.came) - len(group.changed.went) if state.logs_new_keys else 0,
         size_bytes=size,
     )
 
@@ -529,11 +656,8 @@ def _deletes(
     A key that only leaves goes whatever its row says. The value of such a delete must be the Int 0, by which Hudi knows
     it. A null in its place fails every read of Hudi's, if the logs have a row of the key.
     """
-    entries = winners.entries[chosen]
-    has_ordering = np.zeros(len(entries), np.bool_)
-    if state.operation is not Operation.DELETE and not state.rules.by_commit_time:
-        has_ordering = entries < group.staying
-    dated, gone = pa.array(entries[has_ordering]), pa.array(entries[~has_ordering])
+    has_ordering = _has_ordering(group, winners, state)
+    dated, gone = (pa.array(winners.entries[chosen & part]) for part in (has_ordering, ~has_ordering))
     return (
         Deletes(group.record_keys.take(dated), group.partition, _ordering_of(group, dated, state))
         if len(dated)
@@ -542,7 +666,18 @@ def _deletes(
     )
 
 
+def _has_ordering(group: _Group, winners: Winners, state: WriteState) -> npt.NDArray[np.bool_]:
+    """Tell which winners, if they are deletes, are told with the ordering values of their rows."""
+    if state.operation is Operation.DELETE or state.rules.by_commit_time:
+        return np.zeros(len(winners.entries), np.bool_)
+    has: npt.NDArray[np.bool_] = winners.entries < group.staying + group.going_count
+    return has
+
+
 def _ordering_of(group: _Group, entries: Any, state: WriteState) -> pa.StructArray:
+    if group.going is not None:  # rows that stay are no deletes
+        assert group.going.ordering is not None
+        return group.going.ordering.take(pc.subtract(entries, group.staying))
     rows = group.rows.take(entries)
     names = state.rules.ordering_fields
     return pa.StructArray.from_arrays([nested_column(rows, name) for name in names], names=list(names))
