@@ -9,6 +9,10 @@
     workers/      the contestants, a process each
     race.py       asks in turn, verifies every answer
     write_race.py lets everybody make a table, step by step, and verifies it
+    cold.py       what everybody costs in a new process that takes each step once
+    growth.py     what an upsert costs as a table grows
+    streams.py    the race of streams: everybody takes the same batches, and all tables are verified
+    limits.py     how far a record-level index carries a stream; limits_page.py and plots.py make docs/limits.md of it
     meter.py      wall, CPU, memory and the noise of others
     report.py     tables for a terminal and for docs/benchmarks.md
     stages.py     where our own merged scan spends its time

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from benchmarks.contestants import CONTESTANTS, ROOT, BenchmarkError, another, started
 from benchmarks.data import LOOKUPS, MERGED, Orders, make_orders
+from benchmarks.index_race import IndexCase, index_race
 from benchmarks.race import Case, Result, race
 from benchmarks.report import Setting, print_results, write_page
 from benchmarks.stages import print_stages
-from benchmarks.suites import SUITES
+from benchmarks.suites import SUITES, AnyCase
 from benchmarks.tables import make_tables
 from benchmarks.truth import truths_about
 from benchmarks.write_race import WriteCase, write_race
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
         _say(f"written: {options.write}")
 
 
-def _chosen(options: argparse.Namespace) -> list[tuple[str, Case | WriteCase]]:
+def _chosen(options: argparse.Namespace) -> list[tuple[str, AnyCase]]:
     return [
         (suite, _without_upserts(case) if options.loads and isinstance(case, WriteCase) else case)
         for suite in options.suite or SUITES
@@ -78,7 +79,7 @@ def _without_upserts(case: WriteCase) -> WriteCase:
 
 
 def _measure(
-    chosen: list[tuple[str, Case | WriteCase]],
+    chosen: list[tuple[str, AnyCase]],
     orders: Orders,
     tables: dict[str, Path],
     folder: Path,
@@ -97,13 +98,27 @@ def _measure(
                         case,
                         suite=suite,
                         rows=orders.rows,
-                        table_path=str(tables[case.table]),
+                        tables=dict.fromkeys(case.contestants, tables[case.table]),
                         respondents=running.respondents,
                         truths=truths,
                         warm_ups=options.warm_ups,
                         repeats=options.repeats,
                         say=_say,
                     )
+                )
+            elif isinstance(case, IndexCase):
+                results += index_race(
+                    case,
+                    suite=suite,
+                    orders=orders,
+                    warm_up=warm_up,
+                    folder=folder / "indexed",
+                    respondents=running.respondents,
+                    truths=truths,
+                    warm_ups=options.warm_ups,
+                    repeats=options.repeats,
+                    write_repeats=options.write_repeats,
+                    say=_say,
                 )
             else:
                 results += write_race(

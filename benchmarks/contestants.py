@@ -76,6 +76,38 @@ HUDI_RECORD = Contestant(
 RECORD = Contestant(
     "bucketlake, record-level", "bucketlake_record", "the record-level index of the table, on Spark 4.1"
 )
+HUDI_PARTITIONED_RECORD = Contestant(
+    "hudi, record-level, partitions",
+    "hudi_partitioned_record",
+    "Hudi's record-level index of each partition",
+    JUDGE_PYTHON,
+)
+PARTITIONED_RECORD = Contestant(
+    "bucketlake, record-level, partitions",
+    "bucketlake_partitioned_record",
+    "a record-level index of each partition, on Spark 4.1",
+)
+DYNAMIC = Contestant("bucketlake, dynamic", "bucketlake_dynamic", "dynamic buckets, on Spark 4.1")
+PLAIN_SESSION = Contestant(
+    "bucketlake, plain session",
+    "bucketlake_plain_session",
+    "in a session without `bucketlake.SPARK_SETTINGS`",
+)
+PAIMON = Contestant("paimon", "paimon", "Paimon 0.9 on Spark 3.5, four buckets in a partition", JUDGE_PYTHON)
+PAIMON_DYNAMIC = Contestant(
+    "paimon, dynamic", "paimon_dynamic", "Paimon 0.9 on Spark 3.5, dynamic buckets", JUDGE_PYTHON
+)
+ICEBERG = Contestant("iceberg", "iceberg", "Iceberg 1.12 on Spark 4.1: MERGE on key and partition")
+KEPT = Contestant(
+    "bucketlake, record-level, kept",
+    "bucketlake_kept",
+    "the same, and what the index says is kept on a local disk: BUCKETLAKE_INDEX_CACHE",
+)
+PIPELINED = Contestant(
+    "bucketlake, record-level, pipelined",
+    "bucketlake_pipelined",
+    "as record-level; a batch ends when its commit is decided",
+)
 DELTA = Contestant("delta", "delta", "Delta 4.4 on Spark 4.1: MERGE on the key, deletion vectors")
 PARQUET = Contestant(
     "floor: Spark Parquet", "parquet_on_spark", "Spark 4.1's own reader on the same base files"
@@ -102,6 +134,15 @@ CONTESTANTS = {
         RING,
         HUDI_RECORD,
         RECORD,
+        HUDI_PARTITIONED_RECORD,
+        PARTITIONED_RECORD,
+        DYNAMIC,
+        PLAIN_SESSION,
+        PAIMON,
+        PAIMON_DYNAMIC,
+        ICEBERG,
+        KEPT,
+        PIPELINED,
         DELTA,
         SOURCE,
         ALONE,

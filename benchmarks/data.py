@@ -8,14 +8,18 @@ to one version of it. All are digits of md5, so the same row count gives the sam
                 half of the changes hit the same orders in every batch, the others are new to change
                 2 % of the changes are late: older than what they would replace, so a reader must ignore them
 
+    arriving    batches of a stream: half changes of any orders, half new orders; 2 % of the changes are late
+
     <folder>/orders.parquet  u1.parquet .. u5.parquet
+    <folder>/arriving/000.parquet ..  for a stream, instead of u1 to u5
     <folder>/truth/plain.parquet      the orders alone
-    <folder>/truth/merged.parquet     with the five batches applied
+    <folder>/truth/merged.parquet     with all batches applied
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,9 +90,66 @@ def make_orders(rows: int, folder: Path, *, quiet_days: int = QUIET_DAYS) -> Ord
             both = f"{_versions(changed, number, some_late=True)} UNION ALL {_versions(added, number)}"
             _copy(connection, f"SELECT * FROM ({both}) ORDER BY order_id", orders.batch(name))
         _copy(connection, f"FROM '{orders.batch('orders')}'", orders.truth("plain"))
-        _copy(connection, _merged(orders), orders.truth("merged"))
+        batches = [orders.batch(name) for name in ("orders", *BATCHES)]
+        _copy(connection, _merged(batches), orders.truth("merged"))
     ready.write_text(orders.stamp)
     return orders
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Orders, and a stream of changes to them."""
+
+    orders: Orders
+    batches: int
+    batch_rows: int
+
+    @property
+    def stamp(self) -> str:
+        return json.dumps({"orders": self.orders.stamp, "batches": self.batches, "rows": self.batch_rows})
+
+    @property
+    def folder(self) -> Path:
+        """Has a file for each batch, and nothing else."""
+        return self.orders.folder / "arriving"
+
+
+def make_arrivals(
+    rows: int, batches: int, batch_rows: int, folder: Path, *, quiet_days: int = QUIET_DAYS
+) -> Arrivals:
+    """Return `rows` orders and a stream, generating them unless they are there."""
+    arrivals = Arrivals(Orders(rows, folder, quiet_days), batches, batch_rows)
+    ready = folder / "ready.json"
+    if ready.exists() and ready.read_text() == arrivals.stamp:
+        return arrivals
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "truth").mkdir(parents=True)
+    arrivals.folder.mkdir()
+    every = [arrivals.orders.batch("orders")]
+    with duckdb.connect() as connection:
+        connection.execute(f"SET VARIABLE quiet_days = {quiet_days}")
+        connection.execute(_MACROS)
+        _copy(connection, _versions(f"SELECT range AS n FROM range({rows})", 0), every[0])
+        half = batch_rows // 2
+        for number in range(batches):
+            known = rows + number * half
+            changed = _drawn(f"change {number}", known, batch_rows - half)
+            added = f"SELECT range AS n FROM range({known}, {known + half})"
+            both = (
+                f"{_versions(changed, number + 1, some_late=True)} UNION ALL {_versions(added, number + 1)}"
+            )
+            every.append(arrivals.folder / f"{number:03d}.parquet")
+            _copy(connection, f"SELECT * FROM ({both}) ORDER BY order_id", every[-1])
+            os.utime(every[-1], (number, number))  # Spark takes files by their times
+        _copy(connection, _merged(every), arrivals.orders.truth("merged"))
+    ready.write_text(arrivals.stamp)
+    return arrivals
+
+
+def _drawn(seed: str, known: int, count: int) -> str:
+    """Select `count` different numbers below `known`, which is to be the greater by far."""
+    drawn = f"SELECT ('0x' || left(md5('{seed} ' || range), 12))::BIGINT % {known} AS n, range FROM range({4 * count})"
+    return f"SELECT n FROM ({drawn}) GROUP BY n ORDER BY min(range) LIMIT {count}"
 
 
 def _versions(numbers: str, version: int, *, some_late: bool = False) -> str:
@@ -110,11 +171,10 @@ def _versions(numbers: str, version: int, *, some_late: bool = False) -> str:
               FROM ({numbers}))"""
 
 
-def _merged(orders: Orders) -> str:
+def _merged(batches: list[Path]) -> str:
     """Select the newest version of each order; of equal times the later batch counts."""
     every = " UNION ALL ".join(
-        f"SELECT *, {number} AS batch FROM '{orders.batch(name)}'"
-        for number, name in enumerate(("orders", *BATCHES))
+        f"SELECT *, {number} AS batch FROM '{batch}'" for number, batch in enumerate(batches)
     )
     columns = ", ".join(COLUMNS)
     newest = "row_number() OVER (PARTITION BY order_id ORDER BY updated_at DESC, batch DESC) = 1"

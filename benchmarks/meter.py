@@ -13,6 +13,7 @@ counts once: of each, its proportional set is summed. Linux only.
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import threading
 import time
@@ -59,6 +60,16 @@ def metered(root: int, question: Callable[[], Answer]) -> Metered[Answer]:
     meter = 0.0 if root == os.getpid() else after.meter_s - before.meter_s
     others = max(0.0, after.machine_s - before.machine_s - own - meter)
     return Metered(answer, Cost(wall_s, own, others, peak))
+
+
+def machine() -> str:
+    """Name what is measured on."""
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+def cpu_s_so_far(root: int) -> float:
+    """Say what the tree below a process has taken since it began."""
+    return sum(_read_clocks(root).tree_s.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from benchmarks.contestants import BenchmarkError, Respondent
@@ -44,6 +45,11 @@ class Question(Protocol):
 
     def latencies_ms(self, answer: Any) -> tuple[float, ...]:
         """The times of single lookups; empty if the question has none."""
+
+
+def difference(found: object, expected: object) -> str | None:
+    """Say how an answer is wrong, or nothing."""
+    return None if found == expected else f"found {found!r}, expected {expected!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +153,17 @@ def race(
     *,
     suite: str,
     rows: int,
-    table_path: str,
+    tables: Mapping[str, Path],
     respondents: Mapping[str, Respondent],
     truths: Mapping[str, Truth],
     warm_ups: int,
     repeats: int,
     say: Callable[[str], None],
 ) -> Result:
-    """Ask everybody who is here, `warm_ups` times for nothing and `repeats` times for the record."""
+    """Ask everybody who is here, `warm_ups` times for nothing and `repeats` times for the record.
+
+    `tables` has the table that each reads, by its name.
+    """
     entries = [entry for entry in case.entries if entry.contestant in respondents]
     costs: dict[str, list[Cost]] = {entry.contestant: [] for entry in entries}
     latencies: dict[str, list[float]] = {entry.contestant: [] for entry in entries}
@@ -162,7 +171,7 @@ def race(
         for entry in rotated(entries, number):
             turn = Turn(
                 respondents[entry.contestant],
-                table_path,
+                str(tables[entry.contestant]),
                 truths[entry.truth],
                 number=number,
                 rounds=repeats,

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table as Shown
 
+from benchmarks.page import BENCHMARKS, fill
 from bucketlake import RecordIndex, SimpleBuckets, Table, create_table, set_memory_budget
 from bucketlake.index import IndexValue
 from bucketlake.services.metadata_compaction import compact_metadata
@@ -77,7 +78,14 @@ def metered(seconds: list[float]) -> Iterator[None]:
     seconds.append(time.process_time() - start)
 
 
-def a_table(folder: Path, name: str, index: IndexValue, *, maintenance: str = "off") -> Table:
+def a_table(
+    folder: Path,
+    name: str,
+    index: IndexValue,
+    *,
+    table_type: str = "MERGE_ON_READ",
+    maintenance: str = "off",
+) -> Table:
     return create_table(
         folder / name,
         SCHEMA,
@@ -85,7 +93,7 @@ def a_table(folder: Path, name: str, index: IndexValue, *, maintenance: str = "o
         partition="dt",
         ordering="ts",
         index=index,
-        table_type="MERGE_ON_READ",
+        table_type=table_type,
         maintenance=maintenance,
     )
 
@@ -182,22 +190,40 @@ def small_batches(folder: Path) -> Shown:
 
 
 def main(arguments: list[str] | None = None, show: Callable[[Any], None] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--keys", type=int, nargs="+", default=[1_000_000, 4_000_000])
+    def run(folder: Path, counts: list[int]) -> Iterator[Shown]:
+        shown, tables = growth(folder, counts)
+        yield shown
+        yield look_ups(tables)
+        yield small_batches(folder)
+
+    run_in_folder(run, __doc__ or "", [1_000_000, 4_000_000], arguments, show)
+
+
+def run_in_folder(
+    run: Callable[[Path, list[int]], Iterator[Shown]],
+    about: str,
+    counts: list[int],
+    arguments: list[str] | None,
+    show: Callable[[Any], None] | None,
+) -> None:
+    """Read the arguments, and show what is measured in a folder that is removed afterwards unless it was named."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, nargs="+", default=counts)
     parser.add_argument("--place", type=Path, help="where to make tables, if not in a temporary folder")
+    parser.add_argument("--write", metavar="NAME", help="fill what docs/benchmarks.md has of this name")
     chosen = parser.parse_args(arguments)
     show = show or Console(width=140).print
-    folder = chosen.place or Path(tempfile.mkdtemp(prefix="record-index-"))
+    folder = chosen.place or Path(tempfile.mkdtemp(prefix="bucketlake-bench-"))
+    tables = []
     try:
-        shown, tables = growth(folder, chosen.keys)
-        show(shown)
-        show(look_ups(tables))
-        show(small_batches(folder))
+        for shown in run(folder, chosen.keys):
+            show(shown)
+            tables.append(shown)
     finally:
         if chosen.place is None:
             shutil.rmtree(folder)
+    if chosen.write:
+        fill(BENCHMARKS, chosen.write, tables)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contestants import CONTESTANTS, FILES, HUDI, HUDI_AS_IT_COMES
+from benchmarks.contestants import CONTESTANTS, FILES, HUDI, HUDI_AS_IT_COMES, HUDI_RECORD
 from benchmarks.race import Result, Score
 
 COLUMNS = ("contestant", "CPU", "wall", "p95", "memory", "others", "× cheaper", "× faster")
@@ -36,7 +36,7 @@ WRITE_COLUMNS = (
 )
 """The last is their CPU over the floor's."""
 
-_PEERS = (HUDI_AS_IT_COMES.name, HUDI.name)
+_PEERS = (HUDI_AS_IT_COMES.name, HUDI.name, HUDI_RECORD.name)
 
 PAGE = """\
 # Benchmarks

@@ -26,8 +26,9 @@ from benchmarks.contestants import (
     Respondent,
 )
 from benchmarks.data import MERGED, PLAIN, make_orders
+from benchmarks.index_race import index_race
 from benchmarks.race import Result, race
-from benchmarks.suites import engines, read, record, write
+from benchmarks.suites import engines, read, record, secondary, write
 from benchmarks.tables import Writer, write_table
 from benchmarks.truth import truths_about
 from benchmarks.workers.base_files import BaseFiles
@@ -67,7 +68,7 @@ def read_small(folder: Path, write: Writer, spark: SparkSession, *, rows: int = 
             case,
             suite="read",
             rows=rows,
-            table_path=str(tables[case.table]),
+            tables=dict.fromkeys(case.contestants, tables[case.table]),
             respondents=respondents,
             truths=truths,
             warm_ups=0,
@@ -106,4 +107,27 @@ def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple
             repeats=1,
             say=lambda _: None,
         )
+    )
+
+
+def index_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple[Result, ...]:
+    """Let everybody but Hudi build an index in `folder` and query by it; raises `BenchmarkError` if one is wrong."""
+    orders = make_orders(rows, folder / "data", quiet_days=DAYS - 1)
+    respondents: dict[str, Respondent] = {
+        RECORD.name: Here(BucketlakeRecord(spark)),
+        ALONE.name: Here(BucketlakeAlone()),
+    }
+    [case] = secondary.cases()
+    return index_race(
+        case,
+        suite="secondary",
+        orders=orders,
+        warm_up=None,
+        folder=folder / "indexed",
+        respondents=respondents,
+        truths=truths_about(orders),
+        warm_ups=0,
+        repeats=1,
+        write_repeats=1,
+        say=lambda _: None,
     )

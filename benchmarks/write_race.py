@@ -25,10 +25,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.contestants import (
     BUCKETLAKE,
+    DYNAMIC,
     EVALUATED,
     HUDI,
+    HUDI_PARTITIONED_RECORD,
     HUDI_RECORD,
     HUDI_RING,
+    PARTITIONED_RECORD,
     RECORD,
     RING,
     BenchmarkError,
@@ -45,8 +48,8 @@ Readers = Callable[[str], AbstractContextManager[Respondent]]
 LOAD = "orders"
 """The batch that is loaded; the others are upserted."""
 
-_OURS = frozenset({BUCKETLAKE.name, EVALUATED.name, RING.name, RECORD.name})
-_JUDGES = (HUDI.name, HUDI_RING.name, HUDI_RECORD.name)
+_OURS = frozenset(c.name for c in (BUCKETLAKE, EVALUATED, RING, RECORD, PARTITIONED_RECORD, DYNAMIC))
+_JUDGES = tuple(c.name for c in (HUDI, HUDI_RING, HUDI_RECORD, HUDI_PARTITIONED_RECORD))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,8 @@ def write_race(
     }
     for number in range(-warm_ups if warm_up is not None else 0, repeats):
         is_warm_up = number < 0
-        # Without blanks and commas, which options in one text of Hudi's do not survive.
-        tables = {name: folder / _as_path(case.name) / _as_path(name) for name in here}
-        _remove(tables.values())
+        tables = {name: folder / as_path(case.name) / as_path(name) for name in here}
+        remove(tables.values())
         loaded, ended = truths[PLAIN], truths[MERGED if case.batches else PLAIN]
         for step, batch in enumerate((LOAD, *case.batches)):
             source = warm_up.batch(batch) if warm_up is not None and is_warm_up else orders.batch(batch)
@@ -117,7 +119,7 @@ def write_race(
                     services[service][name].append(served)
         if case.services and not is_warm_up:
             _verify(case, tables, readers, ended)
-        _remove(tables.values())
+        remove(tables.values())
     return (
         _result(f"bulk load, {case.name}", case, suite, orders, loads),
         *([_result(f"upsert of 5 %, {case.name}", case, suite, orders, upserts)] if case.batches else []),
@@ -129,7 +131,8 @@ def write_race(
     )
 
 
-def _as_path(words: str) -> str:
+def as_path(words: str) -> str:
+    """Spell words without blanks and commas, which options in one text of Hudi's do not survive."""
     return re.sub("[^a-z]+", "-", words)
 
 
@@ -138,29 +141,29 @@ def _words(case: WriteCase) -> str:
 
 
 def _take(case: WriteCase, respondent: Respondent, table: Path, rows: Path, *, is_load: bool) -> _Taken:
-    before = _files(table)
+    before = files_of(table)
     if is_load:
         ask = partial(respondent.ask, "load", table=str(table), rows=str(rows), table_type=case.table_type)
     else:
         ask = partial(respondent.ask, "upsert", table=str(table), rows=str(rows), table_type=case.table_type)
     cost = metered(respondent.process, ask).cost
-    return _Taken(cost, _written(before, _files(table), rows=pq.read_metadata(rows).num_rows))
+    return _Taken(cost, written_between(before, files_of(table), rows=pq.read_metadata(rows).num_rows))
 
 
 def _serve(service: str, respondent: Respondent, table: Path, truth: Truth) -> _Taken:
-    before = _files(table)
+    before = files_of(table)
     cost = metered(respondent.process, partial(respondent.ask, service, table=str(table))).cost
-    return _Taken(cost, _written(before, _files(table), rows=truth.fingerprint[0]))
+    return _Taken(cost, written_between(before, files_of(table), rows=truth.fingerprint[0]))
 
 
-def _written(
+def written_between(
     before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]], *, rows: int
 ) -> Written:
     new = [entry for path, entry in after.items() if before.get(path) != entry]
     return Written(rows=rows, files=len(new), size_bytes=sum(size for size, _ in new))
 
 
-def _files(table: Path) -> dict[Path, tuple[int, int]]:
+def files_of(table: Path) -> dict[Path, tuple[int, int]]:
     """List size and time of every file, Hadoop's checksums left out: they are no part of a table."""
     return {
         path: (status.st_size, status.st_mtime_ns)
@@ -185,7 +188,7 @@ def _verify(case: WriteCase, tables: Mapping[str, Path], readers: Readers, truth
                     )
 
 
-def _remove(tables: Iterable[Path]) -> None:
+def remove(tables: Iterable[Path]) -> None:
     for table in tables:
         shutil.rmtree(table, ignore_errors=True)
 

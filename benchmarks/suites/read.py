@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.contestants import ALONE, BASE_FILES, BUCKETLAKE, HUDI, PARQUET, SOURCE, Contestant
 from benchmarks.data import MERGED, PLAIN
-from benchmarks.race import Case, Entry, Turn
+from benchmarks.race import Case, Entry, Turn, difference
 from benchmarks.truth import base_files_of
 
 _FLOORS = (BASE_FILES, PARQUET)
@@ -57,7 +57,7 @@ class Aggregate:
         return turn.respondent.ask("aggregate", table=turn.table)
 
     def check(self, turn: Turn, answer: Any) -> str | None:
-        return _difference(answer, turn.truth.aggregate)
+        return difference(answer, turn.truth.aggregate)
 
     def latencies_ms(self, answer: Any) -> tuple[float, ...]:
         return ()
@@ -74,7 +74,7 @@ class Materialise:
         """A sink tells nothing, so the same rows are asked for once more, as a fingerprint."""
         if not turn.is_first:
             return None
-        return _difference(turn.respondent.ask("fingerprint", table=turn.table), turn.truth.fingerprint)
+        return difference(turn.respondent.ask("fingerprint", table=turn.table), turn.truth.fingerprint)
 
     def latencies_ms(self, answer: Any) -> tuple[float, ...]:
         return ()
@@ -92,7 +92,7 @@ class Lookups:
 
     def check(self, turn: Turn, answer: Any) -> str | None:
         for (order_id, _), (_, rows) in zip(self._keys(turn), answer, strict=True):
-            wrong = _difference(rows, turn.truth.rows[order_id])
+            wrong = difference(rows, turn.truth.rows[order_id])
             if wrong:
                 return f"{order_id}: {wrong}"
         return None
@@ -102,7 +102,3 @@ class Lookups:
 
     def latencies_ms(self, answer: Any) -> tuple[float, ...]:
         return tuple(milliseconds for milliseconds, _ in answer)
-
-
-def _difference(found: object, expected: object) -> str | None:
-    return None if found == expected else f"found {found!r}, expected {expected!r}"

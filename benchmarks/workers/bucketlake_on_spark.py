@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.tables import SHAPE
 from benchmarks.workers.pipe import serve
 from benchmarks.workers.spark import COLUMNS, SparkWorker
 from bucketlake import SPARK_SETTINGS, Table, create_table
+from bucketlake.streaming.batch_writer import BatchWriter
 
 
 class BucketlakeOnSpark(SparkWorker):
@@ -17,6 +19,8 @@ class BucketlakeOnSpark(SparkWorker):
     shape: ClassVar[dict[str, Any]] = SHAPE
     told: ClassVar[dict[str, Any]] = {"buckets": 4}
     """What the tables that Hudi wrote do not say."""
+    is_pipelined: ClassVar = False
+    _writer: BatchWriter | None = None
 
     def frame(self, table: str, columns: list[str]) -> DataFrame:
         return Table.open(table).read(self.session, columns=columns)
@@ -35,6 +39,14 @@ class BucketlakeOnSpark(SparkWorker):
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
         Table.open(table).upsert(self.rows(rows))
+
+    def sink(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        self._writer = Table.open(table).batch_writer(checkpoint=checkpoint, pipelined=self.is_pipelined)
+        return frame.writeStream.foreachBatch(self._writer)
+
+    def end_stream(self) -> None:
+        assert self._writer is not None
+        self._writer.join()
 
     def compact(self, table: str) -> None:
         Table.open(table).compact(spark=self.session)

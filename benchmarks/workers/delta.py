@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.workers.pipe import serve
 from benchmarks.workers.spark import COLUMNS, SparkWorker
@@ -28,8 +29,14 @@ class Delta(SparkWorker):
         frame.write.format("delta").mode("append").save(table)
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
-        self.session.read.parquet(rows).createOrReplaceTempView("changes")
-        self.session.sql(
+        self._merge(table, self.session.read.parquet(rows))
+
+    def sink(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        return frame.writeStream.foreachBatch(lambda batch, _: self._merge(table, batch))
+
+    def _merge(self, table: str, changes: DataFrame) -> None:
+        changes.createOrReplaceTempView("changes")
+        changes.sparkSession.sql(
             f"MERGE INTO delta.`{table}` t USING changes s ON t.order_id = s.order_id "
             "WHEN MATCHED AND s.updated_at >= t.updated_at THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         ).collect()

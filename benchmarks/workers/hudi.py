@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import DataStreamWriter
 
 from benchmarks.workers.pipe import serve
 from benchmarks.workers.spark import COLUMNS, SparkWorker
@@ -64,6 +65,11 @@ class Hudi(SparkWorker):
 
     def upsert(self, table: str, rows: str, table_type: str) -> None:
         self.write(table, rows, self._options(table_type), "upsert", "append")
+
+    def sink(self, frame: DataFrame, table: str, checkpoint: str) -> DataStreamWriter:
+        """Hudi's own sink. It compacts logs beside the stream, which is its default."""
+        writer = frame.writeStream.format("hudi").options(**self._options("MERGE_ON_READ"))
+        return writer.option("hoodie.datasource.write.operation", "upsert").option("path", table)
 
     def compact(self, table: str) -> None:
         options = self._in_one_text("MERGE_ON_READ") + ",hoodie.compact.inline.max.delta.commits=1"
