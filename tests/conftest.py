@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from judges.hudi_jvm import HudiJvm, JudgeMissing
 from judges.random_tables import BuiltTable, build, describe
+from plugins.soak import IS_SOAK, MINUTES
 from servers.s3 import GO_IS_MISSING, S3Server, build_s3_server, running_s3_server
 
 pytest_plugins = ("plugins.crash_points", "plugins.parts")
@@ -26,10 +27,12 @@ GOLDEN = Path(__file__).parent / "golden"
 hypothesis.settings.register_profile(
     "ci", max_examples=60, deadline=None, print_blob=True, derandomize=True, database=None
 )
-hypothesis.settings.register_profile("soak", max_examples=1_000, deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "soak", max_examples=max(60, int(500 * MINUTES / 60)), deadline=None, print_blob=True
+)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-if os.environ.get("HYPOTHESIS_PROFILE") != "soak":
+if not IS_SOAK:
     # Whether the model finds faults that are put back takes it many minutes.
     collect_ignore = ["property/test_machine_finds_faults.py"]
 

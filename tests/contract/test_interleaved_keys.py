@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import RecordIndex, SimpleBuckets, Table, create_table
+from bucketlake import ConflictError, DynamicBuckets, RecordIndex, SimpleBuckets, Table, create_table
 from bucketlake.config import load_properties
 from bucketlake.services import check_table
 from bucketlake.storage import Store
 from bucketlake.write import ArrowRows, Operation, run_write
+from stand_ins.dynamic_check import buckets_of, check_buckets
 from stand_ins.key_list import listing
 from stand_ins.record_index_check import check_record_index
 
@@ -43,7 +44,7 @@ def delete(*keys: tuple[str, str]) -> Write:
 
 def a_table(index: Any, table_type: str = "MERGE_ON_READ") -> Table:
     return create_table(
-        f"memory://interleaved-{next(_names)}",
+        f"memory://{__name__}-{next(_names)}",
         SCHEMA,
         key="id",
         partition="dt",
@@ -201,3 +202,100 @@ def test_beside_buckets_too_deletes_and_updates_of_a_group_do_not_pass_each_othe
         run_write(ArrowRows(upsert(*BEFORE)[1]), table.store, Operation.UPSERT)
         ours, theirs = upsert(("a", "p0", 5, "ours")), delete(("b", "p0"))
         assert second(table.store, ours, theirs, began_first=began_first) == runs
+
+
+# ------------------------------------------------------------------------------------------------- dynamic buckets
+
+DYNAMIC_CASES: dict[str, tuple[Write, Write, set[Row], dict[str, int]]] = {
+    "the same new key": (
+        upsert(("n", "p0", 5, "ours")),
+        upsert(("n", "p0", 4, "theirs")),
+        {*BEFORE, ("n", "p0", 5, "ours")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+    "the same new key in a new partition": (
+        upsert(("n", "p9", 4, "ours")),
+        upsert(("n", "p9", 5, "theirs")),
+        {*BEFORE, ("n", "p9", 5, "theirs")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+    "the same bucket opened for other keys": (
+        upsert(("m", "p9", 4, "ours")),
+        upsert(("n", "p9", 5, "theirs")),
+        {*BEFORE, ("m", "p9", 4, "ours"), ("n", "p9", 5, "theirs")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+    "the next bucket opened for other keys": (
+        upsert(("m", "p1", 4, "ours"), ("o", "p1", 4, "ours"), ("q", "p1", 4, "ours")),
+        upsert(("n", "p1", 5, "theirs"), ("r", "p1", 5, "theirs"), ("s", "p1", 5, "theirs")),
+        {
+            *BEFORE,
+            *((key, "p1", 4, "ours") for key in "moq"),
+            *((key, "p1", 5, "theirs") for key in "nrs"),
+        },
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+    "a bucket that is there, and other keys": (
+        upsert(("m", "p1", 4, "ours")),
+        upsert(("n", "p1", 5, "theirs")),
+        {*BEFORE, ("m", "p1", 4, "ours"), ("n", "p1", 5, "theirs")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 1},
+    ),
+    "a new key beside one that goes": (
+        upsert(("m", "p1", 4, "ours")),
+        delete(("c", "p1")),
+        {("a", "p0", 1, "x"), B, ("m", "p1", 4, "ours")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+    "a partition that is replaced": (
+        upsert(("a", "p0", 4, "ours"), ("m", "p0", 4, "ours")),
+        overwrite(("z", "p0", 5, "theirs")),
+        {C, ("z", "p0", 5, "theirs"), ("a", "p0", 4, "ours"), ("m", "p0", 4, "ours")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+}
+
+
+@pytest.mark.shows("D9")
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("began_first", [False, True], ids=["they began later", "they began first"])
+@pytest.mark.parametrize("case", DYNAMIC_CASES)
+def test_a_key_has_one_bucket_and_a_bucket_one_file_group_whoever_opens_it(
+    case: str, began_first: bool, table_type: str
+) -> None:
+    ours, theirs, expected, runs = DYNAMIC_CASES[case]
+    table = a_table(DynamicBuckets(assigners=1, keys_per_bucket=3), table_type)
+    run_write(ArrowRows(upsert(*BEFORE)[1]), table.store, Operation.UPSERT)
+    assert second(table.store, ours, theirs, began_first=began_first) == runs[table_type]
+    check(table, expected)
+    check_buckets(table.store)
+    assert {bucket for partition, bucket in buckets_of(table.store) if partition == "p1"} <= {0, 1, 2}
+
+
+@pytest.mark.shows("D9")
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_four_writers_of_the_same_new_keys_leave_each_in_one_bucket(table_type: str) -> None:
+    table = a_table(DynamicBuckets(assigners=2, keys_per_bucket=5), table_type)
+    faults: list[BaseException] = []
+
+    def write(writer: int) -> None:
+        for batch in range(3):
+            rows = [
+                (f"k{n}", "p0", 10 * batch + writer, f"{writer} {n}") for n in range(4 * batch, 4 * batch + 8)
+            ]
+            try:
+                run_write(ArrowRows(upsert(*rows)[1]), table.store, Operation.UPSERT)
+            except BaseException as fault:  # raised below, by whoever waits
+                faults.append(fault)
+
+    threads = [Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert all(isinstance(fault, ConflictError) for fault in faults), faults
+    expected = {(f"k{n}", "p0", 10 * min(2, n // 4) + 3, f"3 {n}") for n in range(16)}
+    if not faults:  # who was too late six times has given up, and says so
+        check(table, expected)
+    assert check_record_index(table.store) == sum(check_buckets(table.store).values())
+    assert check_table(table.store).damage == ()

@@ -16,6 +16,9 @@ from bucketlake.config import update_properties
 from bucketlake.errors import ProofError, UnsupportedError
 from bucketlake.index import IndexValue
 from bucketlake.index.listed import LISTED_INDEXES, register_listed_index
+from bucketlake.services import plan_compaction, run_compaction, schedule_compaction
+from bucketlake.services.held import load_held
+from bucketlake.state import files_of, load_state
 from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.write import ArrowRows, Operation, WriteOptions, begin_append, run_write
 from stand_ins.key_list import FOLDER, KeyList, listing, told
@@ -142,9 +145,8 @@ def test_an_old_delete_and_a_row_older_than_a_delete_change_nothing(table_type: 
     assert not (done.instant and told(table.store, done.instant))
     table.upsert(rows(("b", "p0", 8, True)))
     done = table.upsert(rows(("b", "p0", 7, False)))
-    assert done.instant is not None
     is_back = ("b", "p0") in places(table)
-    assert is_back is bool(told(table.store, done.instant))
+    assert is_back is bool(done.instant and told(table.store, done.instant))
 
 
 def test_a_table_that_lists_nothing_reads_nothing_and_leaves_nothing() -> None:
@@ -213,3 +215,21 @@ def test_a_process_that_does_not_know_a_listed_index_can_read_and_not_write() ->
     with pytest.raises(ConfigError, match="expected a word without commas"):
         register_listed_index("a,b", lambda _: KeyList())
     assert FOLDER in next(f.path for f in table.store.list(FOLDER, recursive=True).files)
+
+
+def test_a_row_older_than_a_delete_does_not_come_back_with_a_compaction_that_was_pending() -> None:
+    """A compaction drops the delete, and what a log has beside it counts again: so it must not be there."""
+    table = a_table("MERGE_ON_READ", SimpleBuckets(1))
+    table.upsert(rows(("a", "p0", 1, False), ("b", "p0", 1, False)))
+    table.upsert(rows(("a", "p0", 5, True)))
+    state = load_state(table.store)
+    plan = plan_compaction(state, files_of(state), load_held(state), now="")
+    instant = schedule_compaction(table.store, plan)
+    assert instant is not None
+    alone = table.upsert(rows(("a", "p0", 3, False)))
+    assert (alone.instant, alone.outdated) == (None, 1)
+    beside = table.upsert(rows(("a", "p0", 3, False), ("b", "p0", 3, False)))
+    assert (beside.rows, beside.outdated, beside.logged) == (2, 1, 1)
+    before = places(table)
+    run_compaction(table.store, instant)
+    assert places(table).keys() == before.keys() == {("b", "p0")}

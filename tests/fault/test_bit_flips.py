@@ -23,8 +23,8 @@ from bucketlake import Table, create_table
 from bucketlake.errors import BucketlakeError
 from bucketlake.layout import BaseFile
 from bucketlake.state import files_of, load_state
+from plugins.soak import IS_SOAK
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 FLIPS = int(os.environ.get("BUCKETLAKE_FLIPS", 1_000 if IS_SOAK else 100))
 
 SCHEMA = pa.schema(

@@ -2,7 +2,8 @@
 
 Every operation on the store is such a moment: it fails before it did anything, or after, once or for good; it is held
 up for so long that others take the process for dead; or from then on the disk is full, or can only be read. The suite
-goes through all operations that a table has. A run of the soak profile takes every moment, any other a part of them.
+goes through all operations that a table has. A soak takes moments in an order that its seed draws, of every operation
+and kind of fault as many as its time allows. `BUCKETLAKE_MOMENTS=all` takes every moment, and hours; other runs a part.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -66,11 +67,15 @@ from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import WRITE_ACTIONS, Action, load_history
 from bucketlake.write import TableSpec, WriteOptions, append_rows, begin_append, complete_append, create, job
 from bucketlake.write.metadata_drop import plan_drop_metadata_table, run_drop_metadata_table
+from plugins.soak import IS_SOAK, shuffled, within
 from stand_ins.aging import Bucket, age, copy_of
 from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import SCHEMA, orders
 
-TAKES_ALL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+TAKES_ALL = os.environ.get("BUCKETLAKE_MOMENTS") == "all"
+IS_WIDE = TAKES_ALL or IS_SOAK
+SOAK_SECONDS = 2.0
+"""For one operation and one kind of fault."""
 MOMENTS_MAX = 9
 """Of one operation and one kind of fault, in a run that does not take all."""
 
@@ -758,9 +763,9 @@ def metadata_cases() -> Iterator[Case]:
 
 
 CASES = [*properties_cases(), *cases_of("")]
-CASES = [case for case in CASES if TAKES_ALL or case.name not in ONLY_IN_A_SOAK]
+CASES = [case for case in CASES if IS_WIDE or case.name not in ONLY_IN_A_SOAK]
 KEPT_CASES = [
-    case for case in metadata_cases() if TAKES_ALL or case.name.removesuffix(KEPT) not in ONLY_IN_A_SOAK
+    case for case in metadata_cases() if IS_WIDE or case.name.removesuffix(KEPT) not in ONLY_IN_A_SOAK
 ]
 
 
@@ -769,7 +774,7 @@ def _each(cases: list[Case]) -> pytest.MarkDecorator:
 
 
 every_case = _each([*CASES, *KEPT_CASES])
-every_case_here = _each([*CASES, *(KEPT_CASES if TAKES_ALL else [])])
+every_case_here = _each([*CASES, *(KEPT_CASES if IS_WIDE else [])])
 """Those with a metadata table only in a soak."""
 
 
@@ -779,8 +784,18 @@ def operations_of(case: Case) -> list[str]:
     return counting.operations
 
 
-def some_of(moments: list[T], case: Case, *, at_most: int = MOMENTS_MAX) -> list[T]:
-    """All of them in a soak; otherwise as many as there is time for, spread evenly, others for every case."""
+def some_of(
+    moments: list[T], case: Case, kind: str, points: Points, *, at_most: int = MOMENTS_MAX
+) -> Iterator[T]:
+    """Go through some of the moments, and count them under their kind."""
+    for moment in _chosen(moments, case, kind, at_most):
+        yield moment
+        points.setdefault(kind, Counter())[case.name] += 1
+
+
+def _chosen(moments: list[T], case: Case, kind: str, at_most: int) -> Iterable[T]:
+    if IS_SOAK and not TAKES_ALL:
+        return within(SOAK_SECONDS, shuffled(moments, f"{kind} {case.name}"))
     if TAKES_ALL or len(moments) <= at_most:
         return moments
     offset = len(case.name) % 5
@@ -790,7 +805,7 @@ def some_of(moments: list[T], case: Case, *, at_most: int = MOMENTS_MAX) -> list
 
 def about_metadata(case: Case, moments: list[dict[str, Any]], operations: list[str]) -> list[dict[str, Any]]:
     """Of a table with a metadata table, in a run that does not take all: the moments when that is written."""
-    if TAKES_ALL or not case.name.endswith(KEPT):
+    if IS_WIDE or not case.name.endswith(KEPT):
         return moments
     return [
         moment
@@ -826,6 +841,8 @@ def test_cut_off_anywhere_it_is_as_before_or_as_after(case: Case, crash_points: 
     moments = some_of(
         about_metadata(case, cut_offs(operations), operations),
         case,
+        "cut off",
+        crash_points,
         at_most=MOMENTS_MAX // 3 if case.name.endswith(KEPT) else MOMENTS_MAX,
     )
     for fault in moments:
@@ -841,7 +858,6 @@ def test_cut_off_anywhere_it_is_as_before_or_as_after(case: Case, crash_points: 
         except Exception as error:
             error.add_note(f"{case.name}: {fault}: {operations_of(case)[fault['fails_at'] - 1]}")
             raise
-    crash_points.setdefault("cut off", Counter())[case.name] += len(moments)
 
 
 def outcomes_of(case: Case) -> tuple[Look, Look, object]:
@@ -918,8 +934,8 @@ def test_held_up_until_it_is_taken_for_dead_it_is_as_before_or_as_after(
             # Once: what tasks write after their markers are gone, ten minutes later, is the archiver's to delete.
             recover(store, load_properties(store))
 
-    moments = some_of(list(range(1, len(operations_of(case)) + 1)), case, at_most=MOMENTS_MAX // 3)
-    for number in moments:
+    moments = list(range(1, len(operations_of(case)) + 1))
+    for number in some_of(moments, case, "held up, taken for dead", crash_points, at_most=MOMENTS_MAX // 3):
         store = case.make()
         try:
             case.act(FaultyStore(store, fails_at=number, meanwhile=others))
@@ -932,7 +948,6 @@ def test_held_up_until_it_is_taken_for_dead_it_is_as_before_or_as_after(
         except Exception as error:
             error.add_note(f"{case.name} held up at {number}: {operations_of(case)[number - 1]}")
             raise
-    crash_points.setdefault("held up, taken for dead", Counter())[case.name] += len(moments)
 
 
 @pytest.mark.shows("X2", "X9")
@@ -954,8 +969,8 @@ def test_held_up_while_somebody_else_writes_neither_is_lost(case: Case, crash_po
         except ConflictError:
             outcomes.add("refused")
 
-    moments = some_of(list(range(1, len(operations_of(case)) + 1)), case, at_most=MOMENTS_MAX // 3)
-    for number in moments:
+    moments = list(range(1, len(operations_of(case)) + 1))
+    for number in some_of(moments, case, "held up, written to", crash_points, at_most=MOMENTS_MAX // 3):
         store = case.make()
         outcomes.clear()
         try:
@@ -976,7 +991,6 @@ def test_held_up_while_somebody_else_writes_neither_is_lost(case: Case, crash_po
         except Exception as error:
             error.add_note(f"{case.name} held up at {number}: {operations_of(case)[number - 1]}; {outcomes}")
             raise
-    crash_points.setdefault("held up, written to", Counter())[case.name] += len(moments)
 
 
 @pytest.mark.shows("X2", "X9")
@@ -994,8 +1008,8 @@ def test_a_store_that_stops_taking_files_leaves_the_table_as_it_was(
         for number, operation in enumerate(operations_of(case), 1)
         if operation.split()[0] not in {"list", "stat", "read"}
     ]
-    moments = some_of(changes, case, at_most=2)
-    for number in moments:
+    kind = f"refused ({errno.errorcode[code]})"
+    for number in some_of(changes, case, kind, crash_points, at_most=2):
         store = case.make()
         try:
             case.act(FaultyStore(store, fails_at=number, refuses=code))
@@ -1009,7 +1023,6 @@ def test_a_store_that_stops_taking_files_leaves_the_table_as_it_was(
         except Exception as error:
             error.add_note(f"{case.name} refused from {number}: {operations_of(case)[number - 1]}")
             raise
-    crash_points.setdefault(f"refused ({errno.errorcode[code]})", Counter())[case.name] += len(moments)
 
 
 @pytest.mark.shows("X2")

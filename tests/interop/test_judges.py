@@ -13,7 +13,7 @@ import pytest
 
 from judges.hudi_jvm import HudiJvm, JudgeError, JudgeMissing, options_for
 from judges.hudi_rs import hudi_rs_can_read, read_incremental, read_snapshot
-from judges.random_tables import Query, QueryKind, build, completed_instants, describe, seeds
+from judges.random_tables import Query, QueryKind, build, completed_instants, describe
 from judges.rows import (
     KEY_COLUMNS,
     META_COLUMNS,
@@ -23,6 +23,7 @@ from judges.rows import (
     parse_json_rows,
 )
 from judges.truth import Ledger, NotAFold, Ordering
+from plugins.soak import seeds
 
 pytestmark = pytest.mark.interop
 

@@ -7,7 +7,6 @@ seeds: `BUCKETLAKE_SEEDS=17` repeats one, `BUCKETLAKE_SEEDS=0-100` tries many.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +26,15 @@ from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import Action
 from judges.hudi_jvm import HudiJvm, options_for
 from judges.hudi_rs import read_snapshot
-from judges.random_tables import CONSISTENT_OPTIONS, seeds
+from judges.random_tables import CONSISTENT_OPTIONS
+from plugins.soak import IS_SOAK, seeds, within
 from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import orders, orders_table
 
 pytestmark = [pytest.mark.interop, pytest.mark.shows("M1", "M3", "M5"), pytest.mark.timeout(3_600)]
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 ROUNDS = 20
+SOAK_SECONDS = 110
 SPLIT = ResizeTrigger(file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=8)
 WITH = {"hoodie.metadata.enable": "true"}
 WITHOUT = {"hoodie.metadata.enable": "false"}
@@ -241,7 +241,7 @@ def test_hudi_and_we_take_turns_on_a_table_with_a_metadata_table(
     for seed in seeds(default_count=1):
         turns = Turns(hudi, tmp_path / str(seed) / "orders", KINDS[name])
         try:
-            for number, drawn in enumerate(drawn_turns(name, seed)):
+            for number, drawn in enumerate(within(SOAK_SECONDS, drawn_turns(name, seed))):
                 first = 100 + 10 * number
                 for turn in drawn:
                     turns_of(KINDS[name])[turn](turns, range(first, first + 30))

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bucketlake import Table
-from judges.random_tables import BuiltTable, Query, QueryKind, seeds
+from judges.random_tables import BuiltTable, Query, QueryKind
 from judges.rows import assert_same_rows, exact_rows
+from plugins.soak import seeds
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.shows("S5", "C2")]
 

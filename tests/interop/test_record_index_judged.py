@@ -11,7 +11,6 @@ not: all its rows are of one partition, or have keys that live in no other.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bucketlake import RecordIndex, Table, create_table
+from bucketlake import DynamicBuckets, RecordIndex, Table, create_table
 from bucketlake.config import TimelineTimezone, load_properties
 from bucketlake.layout.names import WRITE_TOKEN, LogFileName, render_log_file_name
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
@@ -37,14 +36,14 @@ from bucketlake.timeline import Action, instant_ms
 from bucketlake.write import CommitSummary
 from judges.hudi_jvm import HudiJvm, options_for
 from judges.hudi_rs import read_snapshot
-from judges.random_tables import seeds
 from judges.record_entries import entries_of, said_by_commits, values_in_files
+from plugins.soak import IS_SOAK, seeds, within
 from stand_ins.metadata_check import check_metadata
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(3_600)]
 
-IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 ROUNDS = 16
+SOAK_SECONDS = 110
 KEYS = range(60)
 PARTITIONS = ("p0", "p1", "p2")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.int64()), ("dt", pa.string())])
@@ -61,7 +60,11 @@ NO_COMPACTION = {"hoodie.metadata.compact.max.delta.commits": "100"}
 @dataclass(frozen=True)
 class Kind:
     table_type: str
-    index: RecordIndex
+    index: RecordIndex | DynamicBuckets
+
+    @property
+    def is_per_partition(self) -> bool:
+        return isinstance(self.index, DynamicBuckets) or self.index.per_partition
 
     @property
     def is_mor(self) -> bool:
@@ -70,13 +73,16 @@ class Kind:
     @property
     def told(self) -> dict[str, str]:
         return options_for(
-            "orders", table_type=self.table_type, index=self.index.engine, more=tell_hudi(self.index)
+            "orders",
+            table_type=self.table_type,
+            index=self.index.engine,
+            more=tell_hudi(is_per_partition=self.is_per_partition),
         )
 
 
-def tell_hudi(index: RecordIndex) -> dict[str, str]:
+def tell_hudi(*, is_per_partition: bool) -> dict[str, str]:
     """What a Hudi writer must be told to keep an index; else it drops it, or writes rows into their old partitions."""
-    kind = "record" if index.per_partition else "global.record"
+    kind = "record" if is_per_partition else "global.record"
     return {
         **WITH,
         f"hoodie.metadata.{kind}.level.index.enable": "true",
@@ -90,11 +96,14 @@ def tell_hudi(index: RecordIndex) -> dict[str, str]:
 
 _COW, _MOR = "COPY_ON_WRITE", "MERGE_ON_READ"
 _GLOBAL, _PER_PARTITION = RecordIndex(shards=2), RecordIndex(per_partition=True, shards=2)
+_DYNAMIC = DynamicBuckets(assigners=2, keys_per_bucket=5)
 KINDS = {
     "global cow": Kind(_COW, _GLOBAL),
     "global mor": Kind(_MOR, _GLOBAL),
     "per partition cow": Kind(_COW, _PER_PARTITION),
     "per partition mor": Kind(_MOR, _PER_PARTITION),
+    "dynamic cow": Kind(_COW, _DYNAMIC),
+    "dynamic mor": Kind(_MOR, _DYNAMIC),
 }
 
 Row = tuple[int, str]
@@ -122,7 +131,7 @@ class Turns:
         self.done: list[str] = []
 
     def identity(self, row: Row) -> object:
-        return row if self.kind.index.per_partition else row[0]
+        return row if self.kind.is_per_partition else row[0]
 
     def drawn(self) -> list[Row]:
         """Draw keys and partitions: some are new, some are there, some move."""
@@ -136,7 +145,7 @@ class Turns:
     def drawn_for_us(self) -> list[Row]:
         """Draw rows; with an index for each partition some keys are in two."""
         found = self.drawn()
-        if self.kind.index.per_partition:
+        if self.kind.is_per_partition:
             found += [
                 (key, PARTITIONS[(PARTITIONS.index(partition) + 1) % 3]) for key, partition in found[:3]
             ]
@@ -144,7 +153,7 @@ class Turns:
 
     def fit_for_hudi(self, rows: Sequence[Row]) -> list[Row]:
         """Keep rows of one partition, or rows whose keys live in no other."""
-        if not self.kind.index.per_partition:
+        if not self.kind.is_per_partition:
             return list(rows)
         if self.chance.random() < 0.5:
             return [row for row in rows if row[1] == rows[0][1]]
@@ -157,13 +166,16 @@ class Turns:
         made = []
         for key, partition in rows:
             ts = 0 if self.chance.random() < 1 / 6 else self.writes
-            name = f"{by} {self.writes} {key}"
+            name = self.name_of(key, by)
             made.append({"id": key, "name": name, "ts": ts, "dt": partition})
             identity = self.identity((key, partition))
             known = self.rows.get(identity)
             if known is None or known[3] <= ts:
                 self.rows[identity] = key, name, partition, ts
         return pa.Table.from_pylist(made, SCHEMA)
+
+    def name_of(self, key: int, by: str) -> str:
+        return f"{by} {self.writes} {key}"
 
     def some(self) -> list[Row]:
         """Draw rows that are there, and one key that may not be."""
@@ -218,9 +230,12 @@ def triples(rows: pa.Table) -> list[tuple[int, str, str]]:
     )
 
 
-def hudi_finds(hudi: HudiJvm, path: Path, condition: str) -> list[dict[str, Any]]:
-    view = f"create or replace temporary view t using hudi options (path '{path}', `hoodie.metadata.enable` 'true')"
-    return hudi.sql(view, f"select id, name, dt from t where {condition}", settings=WITH)
+def hudi_finds(
+    hudi: HudiJvm, path: Path, condition: str, *, settings: Mapping[str, str] = WITH
+) -> list[dict[str, Any]]:
+    told = ", ".join(f"`{key}` '{value}'" for key, value in settings.items())
+    view = f"create or replace temporary view t using hudi options (path '{path}', {told})"
+    return hudi.sql(view, f"select id, name, dt from t where {condition}", settings=settings)
 
 
 def hudi_rs_can_follow(table: Table) -> bool:
@@ -241,7 +256,7 @@ def _upsert(turns: Turns) -> str:
 
 def _delete(turns: Turns) -> None:
     rows = turns.some()
-    if turns.kind.index.per_partition:
+    if turns.kind.is_per_partition:
         turns.table.delete(pa.table({"id": [row[0] for row in rows], "dt": [row[1] for row in rows]}))
     else:
         turns.table.delete([row[0] for row in rows])
@@ -319,7 +334,8 @@ def drawn_turns(kind: Kind, chance: Random) -> list[list[str]]:
     return [mine[:2], hudis[:1], mine[2:4], hudis[1:], mine[4:]]
 
 
-@pytest.mark.parametrize("name", KINDS if IS_SOAK else ["global mor", "per partition mor"])
+@pytest.mark.shows("D1", "R3")
+@pytest.mark.parametrize("name", KINDS if IS_SOAK else ["global mor", "per partition mor", "dynamic mor"])
 def test_hudi_and_we_take_turns_on_a_table_with_a_record_level_index(
     hudi: HudiJvm, tmp_path: Path, name: str
 ) -> None:
@@ -330,7 +346,7 @@ def test_hudi_and_we_take_turns_on_a_table_with_a_record_level_index(
         try:
             _upsert(turns)
             turns.check()
-            for number, part in enumerate(drawn_turns(KINDS[name], chance)):
+            for number, part in enumerate(within(SOAK_SECONDS, drawn_turns(KINDS[name], chance))):
                 for turn in part:
                     turns.done.append(turn)
                     (ours | theirs)[turn](turns)
@@ -520,7 +536,7 @@ class OddTable:
             partition=",".join(self.partition),
             ordering=None,
             index=self.index.engine,
-            more={**tell_hudi(self.index), **style},
+            more={**tell_hudi(is_per_partition=self.index.per_partition), **style},
         )
 
 

@@ -69,7 +69,7 @@ def test_hudi_goes_on_with_what_was_repaired(
     table.upsert(batch(1, a="p0", b="p1", gone="p0"))
     # The index is told of nothing: a key without an entry, one with an entry only, one with two rows.
     with monkeypatch.context() as patch:
-        patch.setattr(record_level, "_prove", lambda data, keys: None)
+        patch.setattr(record_level, "prove_log", lambda held, keys: None)
         nothing = record_level.encode_entry_log
         patch.setattr(
             record_level, "encode_entry_log", lambda instant, came, gone: nothing(instant, None, None)

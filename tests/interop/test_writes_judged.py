@@ -28,7 +28,7 @@ from bucketlake.write import ArrowRows, Operation, WriteOptions, plan_write
 from bucketlake.write.job import columns_after
 from judges.hudi_jvm import HudiJvm, JudgeError, options_for
 from judges.hudi_rs import hudi_rs_can_read, read_snapshot
-from judges.random_tables import Engine, Query, QueryKind, build, completed_instants, describe, seeds
+from judges.random_tables import Engine, Query, QueryKind, build, completed_instants, describe
 from judges.random_writes import (
     UNFORESEEN,
     Model,
@@ -40,6 +40,7 @@ from judges.random_writes import (
     play,
 )
 from judges.rows import META_COLUMNS, assert_same_rows
+from plugins.soak import seeds
 
 pytestmark = pytest.mark.interop
 

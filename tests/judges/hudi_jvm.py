@@ -80,6 +80,13 @@ class HudiJvm:
         self._ask("write", path=str(path), rows=str(source), required=required, options=options, mode=mode)
         source.unlink()
 
+    def stream(self, path: Path, source: Path, checkpoint: Path, options: Mapping[str, str]) -> list[int]:
+        """Run Hudi's streaming sink over the Parquet files of a folder, each a batch; return the batches' numbers."""
+        numbers: list[int] = self._ask(
+            "stream", path=str(path), source=str(source), checkpoint=str(checkpoint), options=dict(options)
+        )
+        return numbers
+
     def read(self, path: Path, options: Mapping[str, str] | None = None) -> pa.Table:
         """Return the rows of a query, meta columns included, in no particular order."""
         target = self._exchange_path()

@@ -73,6 +73,20 @@ class Judge:
         frame = _with_required(self._spark.read.parquet(rows), required).coalesce(1)
         frame.write.format("hudi").options(**options).mode(mode).save(path)
 
+    def stream(self, path: str, source: str, checkpoint: str, options: dict[str, str]) -> list[int]:
+        schema = self._spark.read.parquet(source).schema
+        arriving = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(source)
+        query = (
+            arriving.writeStream.format("hudi")
+            .options(**options)
+            .option("checkpointLocation", checkpoint)
+            .outputMode("append")
+            .trigger(availableNow=True)
+            .start(path)
+        )
+        query.awaitTermination()
+        return [progress["batchId"] for progress in query.recentProgress]
+
     def read(self, path: str, options: dict[str, str], target: str) -> None:
         self._load(path, options).coalesce(1).write.parquet(target)
 

@@ -15,7 +15,6 @@ the build early with `BuiltTable.refusal`: a table with a failed write on it is 
 from __future__ import annotations
 
 import datetime
-import os
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -298,16 +297,6 @@ def describe(rng: random.Random, *, exotic: bool = False) -> TableDescription:
         metadata_table=rng.random() < 0.1,
     )
     return replace(description, steps=_draw_steps(rng, description))
-
-
-def seeds(default_count: int) -> list[int]:
-    """The seeds a test runs with: `BUCKETLAKE_SEEDS=17,99` replays, `BUCKETLAKE_SEEDS=0-500` soaks."""
-    chosen = os.environ.get("BUCKETLAKE_SEEDS", f"0-{default_count - 1}")
-    numbers: list[int] = []
-    for part in chosen.split(","):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return numbers
 
 
 def _draw_key_generator(

@@ -1,4 +1,4 @@
-"""Counts the moments at which something was made to fail, in all workers, and tells them at the end of a run."""
+"""Counts the moments at which something was made to fail, and what histories tried; tells them at the end of a run."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for kind, points in sorted(config.stash[_POINTS].items()):
         told = ", ".join(f"{name} {count}" for name, count in points.items())
         counted = (
-            "" if kind.startswith("killed") else f"{points.total():,} moments of {len(points)} operations: "
+            ""
+            if kind.startswith(("killed", "histories"))
+            else f"{points.total():,} moments of {len(points)} operations: "
         )
         terminalreporter.write_line(f"{kind}: {counted}{told}")

@@ -2,6 +2,9 @@
 
 Both run in several processes. The others are dealt out one by one. Of those with a JVM, all of `tests/interop` go to
 one process, because a judge becomes quick only after minutes; the rest go file by file to whoever is free.
+
+A soak has both parts in one run. There, too, all of `tests/interop` go to one process; so do those that kill processes:
+two of these at a time would be too much for two cores. The others are dealt out one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from plugins.soak import IS_SOAK
+
 _INTEROP = "tests/interop/"
+_KILLS = ("tests/fault/test_killed_processes.py", "tests/fault/test_killed_streams.py")
 _FAULTS = Path(__file__).parents[1] / "fault"
 
 
@@ -51,5 +57,17 @@ class OneJudge(LoadScopeScheduling):
         return _INTEROP if file.startswith(_INTEROP) else file
 
 
+class Soak(OneJudge):
+    """Deals out tests one by one, but for those of the judge, and those that kill processes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope = super()._split_scope(nodeid)
+        if scope in _KILLS:
+            return "kills"
+        return scope if scope == _INTEROP else nodeid
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    return OneJudge(config, log) if config.getoption("--part") == "jvm" else None
+    if config.getoption("--part") == "jvm":
+        return OneJudge(config, log)
+    return Soak(config, log) if IS_SOAK else None

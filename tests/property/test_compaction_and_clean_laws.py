@@ -24,9 +24,9 @@ from bucketlake.services import (
 )
 from bucketlake.state import files_of, load_state
 from bucketlake.testing.invariants import check_invariants
-from judges.random_tables import seeds
 from judges.random_writes import UNFORESEEN, describe_writes, play
 from judges.rows import assert_same_rows
+from plugins.soak import seeds
 
 MOVED = ["_hoodie_file_name"]
 

@@ -8,8 +8,9 @@ machine's business (`test_table_machine.py`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketlake import RecordIndex, Table, create_table
+from bucketlake import DynamicBuckets, RecordIndex, Table, create_table, set_index_cache
 from bucketlake.config import TableType, load_properties
 from bucketlake.services import check_table
 from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.state import load_state
+from stand_ins.dynamic_check import check_buckets
 from stand_ins.metadata_check import check_metadata
 from stand_ins.record_index_check import check_record_index
 
@@ -68,9 +70,9 @@ class Model:
                 self.rows[name] = row["dt"], row["ts"], row["v"]
 
 
-def a_table(table_type: str, index: RecordIndex) -> Table:
+def a_table(table_type: str, index: RecordIndex | DynamicBuckets) -> Table:
     return create_table(
-        f"memory://record-laws-{next(_names)}",
+        f"memory://{__name__}-{next(_names)}",
         SCHEMA,
         key="id",
         partition="dt",
@@ -119,23 +121,43 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.shows("R1", "R2", "R3")
+KEPT = (0, 1_000, "1MB")
+"""How much of an index is kept, in turn, where it is kept at all."""
+
+
+@pytest.fixture(scope="module")
+def kept_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("kept")
+    set_index_cache(0)
+
+
+@pytest.mark.shows("R1", "R2", "R3", "D1", "D2", "D4", "D6")
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize(
-    "index", [RecordIndex(shards=2), RecordIndex(per_partition=True, shards=2)], ids=["table", "partitions"]
+    "index",
+    [
+        RecordIndex(shards=2),
+        RecordIndex(per_partition=True, shards=2),
+        DynamicBuckets(assigners=2, keys_per_bucket=2),
+    ],
+    ids=["table", "partitions", "dynamic"],
 )
 @settings(max_examples=max(8, settings().max_examples // 10), deadline=None)
 @given(steps=STEPS)
 def test_a_table_is_a_dict_and_its_index_says_where_every_key_lives(
-    table_type: str, index: RecordIndex, steps: list[tuple[str, Any]]
+    table_type: str, index: RecordIndex | DynamicBuckets, kept_folder: Path, steps: list[tuple[str, Any]]
 ) -> None:
     table = a_table(table_type, index)
-    model = Model(is_global=not index.per_partition)
+    model = Model(is_global=isinstance(index, RecordIndex) and not index.per_partition)
     numbers = itertools.count()
     for step in steps:
-        do(table, model, step, next(numbers))
+        number = next(numbers)
+        set_index_cache(KEPT[number % len(KEPT)], kept_folder)
+        do(table, model, step, number)
         assert contents(table, is_global=model.is_global) == model.rows, step
         check_record_index(table.store)
+        if isinstance(index, DynamicBuckets):
+            check_buckets(table.store)
     check_metadata(table.store)
     report = check_table(table.store)
     assert report.damage == (), str(report)

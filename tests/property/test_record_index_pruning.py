@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import settings
 
 from bucketlake import RecordIndex, Table, create_table
 from bucketlake.errors import ConfigError
@@ -23,6 +22,7 @@ from bucketlake.keygen import KeyGenerator
 from bucketlake.read import lookup, make_query, plan_lookup, plan_read, read_all, record_keys_of
 from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.state import load_state
+from plugins.soak import IS_SOAK, seeds
 
 SCHEMA = pa.schema(
     [
@@ -76,7 +76,7 @@ INDEXES = [
     RecordIndex(per_partition=True, shards=3),
 ]
 STEPS = ["upsert", "upsert", "delete some", "delete some", "overwrite", "compact", "compact index", "cluster"]
-SEEDS = range(16 if settings().max_examples < 100 else 400)
+SEEDS = seeds(default_count=200 if IS_SOAK else 16)
 
 
 def a_row(chance: random.Random) -> dict[str, Any]:

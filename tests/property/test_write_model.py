@@ -13,9 +13,9 @@ import pytest
 from bucketlake.errors import ConfigError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.write import job
-from judges.random_tables import seeds
 from judges.random_writes import UNFORESEEN, Played, WriteStep, describe_writes, play
 from judges.rows import assert_same_rows
+from plugins.soak import seeds
 
 
 @pytest.mark.thorough

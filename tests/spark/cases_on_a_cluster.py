@@ -40,6 +40,7 @@ from spark.orders import (
     orders,
 )
 from spark.processes import is_running, run_cases, wait_for, wait_until_gone
+from spark.stream_cases import CLUSTER_CASES, executor_of
 from spark.write_scenarios import SCENARIO_CASES
 
 EXECUTORS = 2
@@ -65,7 +66,7 @@ def an_executor_is_killed(place: Place, table_type: str, step: Step, is_on_disk:
     ):
         writing = background.submit(run_write, rows, table.store, Operation.UPSERT)
         wait_for(fault.happened)
-        kill_executor(fault.pids)
+        os.kill(executor_of(fault.pids), signal.SIGKILL)
         summary = writing.result(timeout=120)
     truth.upsert(batch())
     assert summary.rows == len(batch())
@@ -76,15 +77,6 @@ def an_executor_is_killed(place: Place, table_type: str, step: Step, is_on_disk:
     check_files(table)
     check_nothing_is_left(table.store)
     wait_for_executors(place.spark, EXECUTORS)
-
-
-def kill_executor(task_pids: list[int]) -> None:
-    executor = next(pid for pid in task_pids if "CoarseGrainedExecutorBackend" in _command(pid))
-    os.kill(executor, signal.SIGKILL)
-
-
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def a_second_attempt_overtakes(place: Place, table_type: str, step: Step) -> None:
@@ -216,7 +208,7 @@ def run_all(place: Place, folder: Path) -> int:
     def bound(cases: dict[str, Callable[[Place], None]]) -> dict[str, Callable[[], None]]:
         return {name: partial(case, place) for name, case in cases.items()}
 
-    failed = run_cases(bound(BUDGET_CASES | SCENARIO_CASES | KILLED_CASES), folder)
+    failed = run_cases(bound(BUDGET_CASES | SCENARIO_CASES | KILLED_CASES | CLUSTER_CASES), folder)
     with a_worker_on_another_host(place.spark, folder / "worker"):
         return max(failed, run_cases(bound(OVERTAKEN_CASES | EXCHANGE_CASES), folder))
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from threading import Event
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,9 +26,12 @@ from bucketlake.spark.types import arrow_schema
 from bucketlake.spark.write import FrameRows
 from bucketlake.storage import open_store
 from bucketlake.write import (
+    ArrowRows,
     CommitSummary,
     Operation,
+    Rows,
     TableSpec,
+    WriteState,
     create,
     run_write,
 )
@@ -33,6 +40,7 @@ from spark.exchange_cases import STAGES, WAYS, an_exchange_brings_every_row_once
 from spark.faults import Fault, FaultyRows, Step
 from spark.orders import (
     DAYS,
+    SCHEMA,
     Order,
     Place,
     check_files,
@@ -171,9 +179,8 @@ def a_task_of_a_compaction_fails_once(place: Place) -> None:
     assert table.fsck().is_sound
 
 
-def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str) -> None:
-    """Rows of a table with a recorded index pass the exchange three times, and a task of the last but one fails."""
-    store = open_store(f"{place.root}/looked up {table_type} {step} {way}")
+def looked_up_table(place: Place, name: str, table_type: str) -> Table:
+    store = open_store(f"{place.root}/{name}")
     schema = arrow_schema(frame_of(place.spark, orders(range(1), version=1)).schema.jsonValue())
     create(
         store,
@@ -188,20 +195,99 @@ def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str)
         ),
     )
     build_metadata(store)
-    table = Table(store, load_properties(store))
+    return Table(store, load_properties(store))
+
+
+def keys_are_looked_up_once(place: Place, table_type: str, step: Step, way: str) -> None:
+    """Rows of a table with a recorded index pass the exchange three times, and a task of the last but one fails."""
+    table = looked_up_table(place, f"looked up {table_type} {step} {way}", table_type)
     # Orders that are in both move to another day.
     first, second = orders(range(90), version=1), orders(range(60, 140), version=2, days=[*DAYS[1:], DAYS[0]])
     table.upsert(frame_of(place.spark, first))
     fault = Fault(folder=Path(place.root) / f"fault {table_type} {step} {way}", step=step, after=True)
     rows = FaultyRows(FrameRows(frame_of(place.spark, second)), fault, is_on_disk=way == "files")
-    run_write(rows, store, Operation.UPSERT)
+    run_write(rows, table.store, Operation.UPSERT)
     assert fault.happened.exists(), "the fault was not met"
+    check_looked_up(table, [*first, *second])
+
+
+def check_looked_up(table: Table, written: list[Order]) -> None:
     found = {(row["id"], row["day"]) for row in table.to_arrow(columns=["id", "day"]).to_pylist()}
-    truth = {order["id"]: order["day"] for order in [*first, *second]}
+    truth = {order["id"]: order["day"] for order in written}
     assert found == set(truth.items())
     assert table.to_arrow(columns=["id"]).num_rows == len(truth)
     report = table.fsck()
     assert report.damage == (), str(report)
+
+
+@dataclass
+class InRounds:
+    """Rows that let something happen when they are written for the first time."""
+
+    inner: Rows
+    then: list[Callable[[], object]]
+    left: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    """The instant of every round, and after it the versions of all data files."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.inner.schema
+
+    @property
+    def cores(self) -> int:
+        return self.inner.cores
+
+    @property
+    def are_at_hand(self) -> bool:
+        return self.inner.are_at_hand
+
+    def distinct(self, columns: Sequence[str]) -> pa.Table:
+        return self.inner.distinct(columns)
+
+    def run(self, plan: WriteState) -> Any:
+        done = self.inner.run(plan)
+        self.left.append((plan.instant, {p: plan.store.stat(p).version for p in data_files(plan.store)}))
+        if self.then:
+            self.then.pop()()
+        return done
+
+
+def a_task_fails_in_the_second_round(place: Place, table_type: str, way: str) -> None:
+    """A frame is overtaken by who brings some of its keys; of the tasks that write these again, one fails once."""
+    name = f"second round {table_type} {way}"
+    table = looked_up_table(place, name, table_type)
+    first = orders(range(90), version=1)
+    table.upsert(frame_of(place.spark, first))
+    days = [f"2026-07-{day:02d}" for day in range(1, 6)]
+    ours = orders(range(100, 200), version=3, days=days)
+    theirs = [row for row in orders(range(100, 200), version=2, days=days) if row["day"] == days[1]][:3]
+    may_end, has_begun = Event(), Event()
+
+    def wait() -> None:
+        has_begun.set()
+        assert may_end.wait(60)
+
+    other = InRounds(ArrowRows(pa.Table.from_pylist(theirs, SCHEMA)), [wait])
+    fault = Fault(folder=Path(place.root) / f"fault {name}", step="replaced", after=True)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(run_write, other, table.store, Operation.UPSERT)
+        assert has_begun.wait(60)
+
+        def let_pass() -> None:
+            may_end.set()
+            ended.result(60)
+
+        frame = FrameRows(frame_of(place.spark, ours))
+        rows = InRounds(FaultyRows(frame, fault, is_on_disk=way == "files"), [let_pass])
+        done = run_write(rows, table.store, Operation.UPSERT)
+    assert fault.happened.exists(), "the fault was not met"
+    (instant, before), (_, after) = rows.left
+    assert [left for left, _ in rows.left] == [done.instant] * 2
+    again = {path for path, version in after.items() if instant in path and before.get(path) != version}
+    assert {path.partition("/")[0] for path in again} == {days[1]}, "the day of those keys only"
+    assert len(again) == 2
+    check_looked_up(table, [*first, *ours])
+    check_nothing_is_left(table.store)
 
 
 def keys_are_told_once(place: Place, table_type: str, way: str) -> None:
@@ -237,6 +323,13 @@ CASES: dict[str, Callable[[Place], None]] = {
         )
         for table_type in TABLE_TYPES
         for way in ("files", "shuffle")
+    },
+    **{
+        f"a second round, {table_type} by {way}": partial(
+            a_task_fails_in_the_second_round, table_type=table_type, way=way
+        )
+        for table_type in TABLE_TYPES
+        for way in WAYS
     },
     **{
         f"keys are told of, {table_type} by {way}": partial(

@@ -75,6 +75,7 @@ def an_exchange_brings_every_row_once(place: Place, way: str, stage: str, waits:
         if waits and stage != "last":
             let_the_slow_one_end(fault, handover)
         assert sum(facts["rows"].to_pylist()) == 1_000
+        assert sum(facts["key_hash_sum"].to_pylist()) == sum(range(1_000))
         codes = facts["code"].to_numpy()
         moved = exchange.recoded(second, codes ^ 1, [("p", f"{code & 0xFF}") for code in codes.tolist()])
         said = exchange.finish(moved, partial(say_runs, fault=faults["last"]), tasks=6)

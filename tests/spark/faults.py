@@ -5,6 +5,7 @@ and all executors see: a fault goes off for whoever is first to make its file.
 
     step="data", after=True       the first to put a data file fails, and the file is there
     step="data", nth=2            the first to put the second data file of a task fails before that
+    step="replaced"               the first to replace a file of an earlier round of the write
     step="tag", always=True       every attempt fails
     step="marker", waits=True     the first attempt waits until `folder/go` is there
 """
@@ -26,7 +27,7 @@ from bucketlake.storage import FileStat, Listing, OnDisk, Store
 from bucketlake.write import GroupWritten, KeySum, WriteState
 from bucketlake.write.job import Rows
 
-Step = Literal["tag", "read", "partition metadata", "marker", "data"]
+Step = Literal["tag", "read", "partition metadata", "marker", "data", "replaced"]
 
 WAIT_SECONDS_MAX = 60
 
@@ -131,7 +132,10 @@ class FaultyTaskStore:
         return is_ours
 
     def replace_if(self, path: str, data: bytes | Path, version: str) -> bool:
-        return self.inner.replace_if(path, data, version)
+        self._before("replaced")
+        is_ours = self.inner.replace_if(path, data, version)
+        self._after("replaced")
+        return is_ours
 
     def delete(self, path: str) -> None:
         self.inner.delete(path)
@@ -193,6 +197,10 @@ class FaultyRows:
     @property
     def schema(self) -> pa.Schema:
         return self.inner.schema
+
+    @property
+    def session(self) -> Any:
+        return self.inner.session  # type: ignore[attr-defined] # of those that Spark's tasks write
 
     @property
     def cores(self) -> int:

@@ -99,7 +99,7 @@ def wait_for(path: Path, *, seconds_max: float = 60) -> None:
         time.sleep(0.02)
 
 
-def wait_until_gone(pids: Iterable[int], *, seconds_max: float = 60) -> None:
+def wait_until_gone(pids: Iterable[int], *, seconds_max: float = 180) -> None:
     deadline = time.monotonic() + seconds_max
     while left := [pid for pid in pids if is_running(pid)]:
         assert time.monotonic() < deadline, f"still running: {left}"
@@ -109,7 +109,7 @@ def wait_until_gone(pids: Iterable[int], *, seconds_max: float = 60) -> None:
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before it was opened, or while it was read
         return False
     return state != "Z"
 

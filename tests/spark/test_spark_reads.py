@@ -244,3 +244,19 @@ def test_sparks_own_reader_verifies_pages_and_is_handed_no_damaged_footer(
         frames.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
         with pytest.raises(Exception, match=found):
             table.read(frames).agg({"id": "sum"}).collect()
+
+
+def test_a_read_of_many_files_is_planned_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    keys = [f"k{number}" for number in range(400)]
+    rows = pa.table({"id": keys, "ts": [1] * len(keys)})
+    table = create_table(tmp_path / "t", rows.schema, key="id", ordering="ts", buckets=40)
+    table.upsert(rows)
+    before = spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold")
+    spark.sparkContext.setJobGroup("many files", "to count the jobs")
+    try:
+        frame = table.read(spark)
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup("many files")
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # takes it away
+    assert sorted(row[0] for row in frame.select("id").collect()) == sorted(keys)
+    assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == before

@@ -19,6 +19,7 @@ from bucketlake.cli import main
 from bucketlake.errors import LayoutMismatchError, SchemaError, UnsupportedError
 from bucketlake.write import CommitSummary
 from servers.s3 import S3Server
+from stand_ins.made_index import check_secondary
 
 pytestmark = pytest.mark.spark
 
@@ -413,3 +414,31 @@ def test_a_query_by_key_reads_the_file_groups_that_the_index_names(run: Run, tmp
     assert rows(run(f"SELECT id, v FROM {name} WHERE id IN (10, 100, 1000)")) == [(10, "b"), (100, "c")]
     lines = [row[0] for row in run(f"CALL explain(table => '{table.store.uri}', key => 10)").collect()]
     assert any(line.startswith("entry        y/") for line in lines)
+
+
+@pytest.mark.shows("R11", "H4")
+def test_indexes_are_created_shown_and_dropped(run: Run, orders: Table) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"record_index=True"):
+            run("CREATE INDEX by_n ON orders (n)")
+    built = run(
+        "CREATE INDEX by_n ON orders USING secondary_index (N) OPTIONS (shards = 2, record_index = true)"
+    )
+    assert (built.column, built.entries, built.shards) == ("n", 3, 2)
+    assert run("CREATE INDEX IF NOT EXISTS by_n ON orders (n)") is None
+    with pytest.raises(ConfigError, match="already"):
+        run("CREATE INDEX by_n ON orders (n)")
+    run("INSERT INTO orders VALUES ('a', 9, 2, 'x'), ('d', 4, 1, 'y')")
+    shown = run("SHOW INDEXES FROM orders")
+    assert rows(shown.select("name", "column", "shards", "is_in_step", "state")) == [
+        ("by_n", "n", 2, True, "in step")
+    ]
+    assert "index by_n" in run("CALL plan_drop_index(name => 'by_n')").collect()[0].plan
+    made = run("CALL create_index(name => 'by_ts', on => 'ts', shards => 1)")
+    assert rows(made.select("name", "entries")) == [("by_ts", 4)]
+    assert rows(run("CALL indexes()").select("name")) == [("by_n",), ("by_ts",)]
+    assert run("DROP INDEX by_ts ON orders").name == "by_ts"
+    assert run("DROP INDEX IF EXISTS by_ts ON orders") is None
+    with pytest.raises(ConfigError, match="has no index 'by_ts'; it has by_n"):
+        run("DROP INDEX by_ts ON orders")
+    check_secondary(orders)

@@ -6,14 +6,18 @@ of their own, Spark Connect, an object store.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 
 import pytest
+from pyspark.sql import DataFrame
 
-from bucketlake import CompactionTrigger, Maintenance, Retention
+from bucketlake import CompactionTrigger, Maintenance, Retention, SimpleBuckets, create_table
 from bucketlake.errors import ConfigError
+from bucketlake.index import IndexValue
 from judges.files import unchanged
+from judges.rows import META_COLUMNS, assert_same_rows
 from spark.orders import (
     BUCKETS,
     DAYS,
@@ -25,6 +29,8 @@ from spark.orders import (
     frame_of,
     orders,
 )
+from stand_ins import feeds
+from stand_ins.feeds import Source
 
 
 def every_kind_of_write(place: Place, table_type: str) -> None:
@@ -144,6 +150,31 @@ def services_after_writes(place: Place) -> None:
     check_nothing_is_left(table.store)
 
 
+def a_change_feed(place: Place, index: IndexValue) -> None:
+    """Several tasks read the batch, and of several rows of a key the last one counts."""
+    source = Source(random.Random(7), "flink")
+    table = create_table(
+        f"{place.root}/feed",
+        feeds.SCHEMA,
+        key="id",
+        partition="dt",
+        index=index,
+        table_type="MERGE_ON_READ",
+        storage_options=place.options,
+    )
+    for count in (30, 50):
+        events = source.changes(count)
+        parts = [feeds.batch(events[start : start + 20]) for start in range(0, len(events), 20)]
+        whole = reduce(DataFrame.union, [place.spark.createDataFrame(part).coalesce(1) for part in parts])
+        if count == 50:
+            strange = whole.replace({"-D": "gone"}, subset=["op"])
+            told = pytest.raises(ConfigError, match="nobody has explained, such as 'gone'")
+            with unchanged(table.store, markers=False), told:
+                table.upsert(strange, op="op")
+        table.upsert(whole, op="op")
+        assert_same_rows(table.to_arrow(), source.table(), key=["id"], without=META_COLUMNS)
+
+
 SCENARIO_CASES: dict[str, Callable[[Place], None]] = {
     # What is refused, or nothing, does not depend on the table's type.
     "every kind of write to a copy-on-write table": partial(every_kind_of_write, table_type="COPY_ON_WRITE"),
@@ -151,4 +182,5 @@ SCENARIO_CASES: dict[str, Callable[[Place], None]] = {
     "rows that cannot be written": partial(rows_that_cannot_be_written, table_type="COPY_ON_WRITE"),
     "no rows at all": partial(no_rows_at_all, table_type="MERGE_ON_READ"),
     "services after writes": services_after_writes,
+    "a change feed": partial(a_change_feed, index=SimpleBuckets(1)),
 }

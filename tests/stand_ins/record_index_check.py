@@ -13,6 +13,13 @@ from bucketlake.storage import Store
 Place = tuple[str, str]
 
 
+def is_in_step(store: Store) -> bool:
+    """Tell whether a reader may go by the index."""
+    index = resolve_index(load_state(store))
+    assert isinstance(index, RecordLevelIndex), index
+    return index.is_in_step
+
+
 def entries_of(store: Store) -> dict[tuple[str, str], Place]:
     """Read what the index has: (key, "" or the partition for which it is) -> partition and file id."""
     index = resolve_index(load_state(store))

@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "bucketlake"
-ENGINES = {"SimpleIndex", "RuledIndex", "RingIndex", "RulesKeeper", "RingsKeeper"}
-VALUES = {"SimpleBuckets", "PartitionBuckets", "ConsistentBuckets"}
+ENGINES = {"SimpleIndex", "RuledIndex", "RingIndex", "RulesKeeper", "RingsKeeper", "DynamicIndex"}
+VALUES = {"SimpleBuckets", "PartitionBuckets", "ConsistentBuckets", "DynamicBuckets"}
 
 
 def names_in(path: Path) -> set[str]:

@@ -350,7 +350,6 @@ GOLDEN_ROWS = pa.table(
         ("mor_v8", UnsupportedError, "the table version .* is 8, .* Upgrade the table with Hudi"),
         ("cow_global_rli", LayoutMismatchError, "record-level index.*`bucketlake adopt .*cow_global_rli`"),
         ("mor_partitioned_rli", LayoutMismatchError, r"record-level index.* Table\.adopt\(path\)"),
-        ("cow_secondary_index", UnsupportedError, "secondary_index_idx_city.*`bucketlake metadata delist "),
         (
             "mor_simple_index_positions",
             UnsupportedError,

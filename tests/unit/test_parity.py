@@ -28,12 +28,15 @@ OTHER_STATEMENTS = {
     "read": "SELECT",
     "to_arrow": "SELECT: a statement returns a frame",
     "get": "SELECT ... WHERE key = ...",
+    "get_by": "SELECT ... WHERE column = ...",
     "query": "SELECT: what it checks is checked there",
     "plan": "SELECT: Spark's EXPLAIN shows what is read",
     "upsert": "INSERT INTO",
     "bulk_insert": "INSERT INTO: in a bucket without rows they are the same",
     "overwrite": "INSERT OVERWRITE",
     "delete": "DELETE FROM",
+    "upsert_stream": "INSERT INTO, for rows that are all there: a statement starts no query",
+    "batch_writer": "a function for a query of Python's",
     "open": "every statement opens the tables that it names",
     "run": "a plan is a value of Python's; the verb beside it does what it says",
 }
@@ -44,12 +47,24 @@ OTHER_COMMANDS = {
     "query": "read: what it checks is checked there",
     "plan": "read: prints rows, and no plan of them",
     "open": "every command opens the table that it names",
+    "upsert_stream": "a query lives in a session; upsert writes files once",
+    "batch_writer": "a function for a query of Python's",
     "run": "a plan is a value of Python's; a command prints it, and with --yes does it",
     "maintain": "service run: a process of its own, which may go on and on",
 }
 """What the command line does by other commands, or has no use for."""
 
 RENAMED_COMMANDS = {"maintain": "service.run"}
+
+GROUPED_COMMANDS = {
+    "index.create": "create_index",
+    "index.drop": "drop_index",
+    "index.list": "indexes",
+    "stream.status": "stream_status",
+    "stream.metrics": "stream_metrics",
+    "stream.progress": "query_progress",
+}
+"""Commands that are methods of the table itself, and lie together in a group."""
 
 COMMANDS_ONLY = {
     "create": "create_table: a function of Python, and CREATE TABLE in SQL",
@@ -82,9 +97,12 @@ SAID_OTHERWISE = {
 OF_A_COMMAND_ONLY = {
     "read": {"limit", "every", "index", "buckets"},  # what to print; what `Table.open` is told
     "get": {"index", "buckets"},
+    "get_by": {"index", "buckets"},
     "describe": {"index", "buckets", "process"},  # and what `bucketlake.memory_in_use` says
     "layout": {"index", "buckets"},
     "explain": {"index", "buckets"},
+    "locations": {"limit", "every"},
+    "query_progress": {"limit", "every"},
     "upsert": {"format_"},  # of the files
     "bulk_insert": {"format_"},
     "overwrite": {"format_"},
@@ -94,6 +112,11 @@ OF_A_COMMAND_ONLY = {
 
 OF_PYTHON_ONLY = {
     ("delete", "merge_schema"): "rows to delete bring no columns",
+    **{
+        (name, word): "refused: only upsert takes a change feed"
+        for name in ("bulk_insert", "overwrite", "delete")
+        for word in ("op", "op_words")
+    },
 }
 
 
@@ -134,7 +157,10 @@ def commands() -> dict[str, set[str]]:
                 found[prefix + name.replace("-", "_")] = {str(one.name) for one in command.params}
         return found
 
-    return walk(typer.main.get_command(app), "")
+    return {
+        GROUPED_COMMANDS.get(name, name): takes
+        for name, takes in walk(typer.main.get_command(app), "").items()
+    }
 
 
 PYTHON, COMMANDS = python_calls(), commands()

@@ -211,7 +211,7 @@ def test_no_more_rows_are_read_than_are_asked_for(
     monkeypatch.setitem(
         read_all.__globals__,
         "read_slice",
-        lambda *words: opened.append(words) or read_slice(*words),
+        lambda *words, **more: opened.append(words) or read_slice(*words, **more),
     )
     for words, rows, slices in ((["--limit", 0], 0, 0), (["--limit", 1], 1, 1), (["--all"], len(ROWS), 2)):
         opened.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -445,3 +446,29 @@ def test_a_table_with_rules_is_made_adopted_and_explained(run: Any, tmp_path: Pa
         "--index", "PartitionBuckets('2026-(,5')",
     )  # fmt: skip
     assert (code, "position 5" in err) == (2, True)
+
+
+@pytest.mark.shows("R9")
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_files_may_say_what_became_of_their_rows(run: Run, tmp_path: Path, suffix: str) -> None:
+    table, file = tmp_path / "orders", tmp_path / f"feed.{suffix}"
+    run(
+        "create", table, "--schema", "id STRING, ts BIGINT, n INT NOT NULL", "--key", "id", "--ordering", "ts"
+    )
+    words = {"op": ["c", "c", "c", "X", "-U", "+U"], "id": ["a", "b", "c", "b", "c", "d"]}
+    rows = pa.table({**words, "ts": [1, 1, 1, 2, 2, 2], "n": pa.array([1, 1, 1, None, None, 4], pa.int32())})
+    if suffix == "parquet":
+        pq.write_table(rows, file)
+    elif suffix == "csv":
+        pyarrow.csv.write_csv(rows, file)
+    else:
+        file.write_text("\n".join(map(json.dumps, rows.to_pylist())))
+    code, _, said = run("upsert", table, file, "--op", "op")
+    assert code != 0
+    assert "such as 'X'" in said
+    code, _, said = run("upsert", table, file, "--op", "what")
+    assert code != 0
+    assert "there is no column 'what'" in said
+    assert run("upsert", table, file, "--op", "op", "--op-word", "x=delete")[0] == 0
+    found = answer(run("read", table, "--json"))
+    assert sorted((row["id"], row["n"]) for row in found) == [("a", 1), ("d", 4)]

@@ -135,6 +135,17 @@ def test_where_an_index_has_every_key_logs_that_take_some_away_do_not_pass_other
         assert find_conflict(ours, other, logs_commute=True, keeps_keys=True) is None
 
 
+@pytest.mark.parametrize("is_earlier", [True, False])
+@pytest.mark.parametrize("logs_commute", [True, False])
+def test_where_an_index_has_values_logs_of_one_file_group_never_pass_each_other(
+    is_earlier: bool, logs_commute: bool
+) -> None:
+    ours = Footprint(appended=frozenset({A}))
+    for theirs, expected in ((frozenset({A, B}), Conflict("x")), (frozenset({B}), None)):
+        other = [Other("x", Footprint(appended=theirs), is_earlier=is_earlier)]
+        assert find_conflict(ours, other, logs_commute=logs_commute, keeps_values=True) == expected
+
+
 def test_a_log_takes_keys_away_if_it_says_so_or_says_nothing() -> None:
     stat = a_stat("p", "g", is_log=True)
 

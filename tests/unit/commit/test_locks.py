@@ -15,7 +15,7 @@ import pytest
 
 from bucketlake.commit import locks, processes
 from bucketlake.commit.locks import DISK_LOCK_PATH, OBJECT_LOCK_PATH, VALID_MS, table_lock
-from bucketlake.errors import ConflictError
+from bucketlake.errors import CommitConflictError, ConflictError
 from bucketlake.storage import LocalStore, MemoryStore, Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.timeline.clock import system_ms
@@ -147,6 +147,32 @@ def test_a_lock_whose_time_has_run_out_is_taken_over(place: tuple[Store, str]) -
     )
     with table_lock(store, wait_seconds=1):
         assert says(store, path)["owner"] != "dead"
+
+
+@pytest.mark.shows("X2")
+def test_who_slept_until_its_lock_ran_out_changes_nothing_more(place: tuple[Store, str]) -> None:
+    """Others may have put files under the same names by then. What it may look at is as it was."""
+    store, _ = place
+    slept_ms = 0
+    with table_lock(store, now_ms=lambda: system_ms() + slept_ms) as held, table_lock(store) as again:
+        held.put("a", b"1")
+        again.put("b", b"2")
+        slept_ms = VALID_MS - 1_000
+        assert held.put_new("c", b"3")
+        slept_ms = VALID_MS + 1
+        version = held.stat("a").version
+        for mine in (held, again):
+            for change in (
+                lambda mine=mine: mine.put("a", b"late"),
+                lambda mine=mine: mine.put_new("d", b"late"),
+                lambda mine=mine: mine.replace_if("a", b"late", version),
+                lambda mine=mine: mine.delete("a"),
+            ):
+                with pytest.raises(CommitConflictError, match=r"slept until its lock.*Run it again"):
+                    change()
+        assert (held.uri, held.requests_at_once) == (store.uri, store.requests_at_once)
+        assert [file.path for file in held.list("").files if not file.path.startswith(".")] == ["a", "b", "c"]
+        assert held.read("a") == b"1"
 
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="nothing is provable elsewhere")

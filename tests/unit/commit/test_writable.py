@@ -11,6 +11,7 @@ import pytest
 from bucketlake.commit.writable import check_kind, check_writable
 from bucketlake.config import update_properties
 from bucketlake.errors import UnsupportedError
+from bucketlake.metadata.index_definitions import define, definitions
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
 
@@ -68,16 +69,21 @@ def test_that_a_table_has_no_buckets_is_said_before_anything_that_can_be_changed
         check_writable(load_state(store))
 
 
-@pytest.mark.parametrize("name", ["cow_global_rli", "mor_partitioned_rli"])
+@pytest.mark.parametrize("name", ["cow_global_rli", "mor_partitioned_rli", "cow_secondary_index"])
 def test_a_table_with_a_record_level_index_of_hudi_can_be_written_once_it_is_adopted(
     golden_table: Golden, name: str
 ) -> None:
     check_writable(load_state(LocalStore(golden_table(name))))
 
 
-def test_one_with_a_secondary_index_hears_of_that(golden_table: Golden) -> None:
+def test_one_with_a_secondary_index_of_an_older_version_hears_of_that(
+    golden_table: Golden, tmp_path: Path
+) -> None:
+    store = LocalStore(shutil.copytree(golden_table("cow_secondary_index"), tmp_path / "older"))
+    told = definitions(store)["secondary_index_idx_city"]
+    define(store, "secondary_index_idx_city", {**told, "version": "V1"})
     with pytest.raises(UnsupportedError, match="secondary_index_idx_city too"):
-        check_writable(load_state(LocalStore(golden_table("cow_secondary_index"))))
+        check_writable(load_state(store))
 
 
 def test_the_metadata_table_is_no_reason_where_nothing_is_to_be_written(

@@ -237,3 +237,14 @@ def test_a_write_whose_index_is_built_anew_while_it_looks_keys_up_is_run_again()
     run_write(Late(orders([1, 9], "b", 2)), table.store, Operation.UPSERT)
     assert len(runs) == 2
     assert check_record_index(table.store) == 5
+
+
+def test_an_index_that_is_delisted_under_a_service_is_not_taken_for_lost() -> None:
+    table = a_table(RecordIndex(shards=1))
+    table.upsert(orders(range(4), "a", 1))
+    index = index_of(table)
+    delist_index(table.store)
+    for file in table.store.list(folder_of(RECORD_INDEX)).files:
+        table.store.delete(file.path)
+    with pytest.raises(CommitConflictError, match=r"delisted while it was looked at.*Run it again"):
+        index.check_there(["a"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from bucketlake.commit.heartbeat import start_heartbeat
 from bucketlake.commit.operation import Operation
 from bucketlake.commit.transaction import abort, begin
 from bucketlake.config import load_properties
-from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError
+from bucketlake.errors import ConcurrentWriteError, ConfigError, CorruptTableError, InstantError
 from bucketlake.index import SimpleBuckets
 from bucketlake.services import (
     CleanPlan,
@@ -29,7 +30,7 @@ from bucketlake.services import (
 )
 from bucketlake.state import files_of, load_state
 from bucketlake.storage import Store
-from bucketlake.testing.faulty_store import FaultyStore
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
 from bucketlake.testing.invariants import check_invariants
 from bucketlake.timeline import (
     Action,
@@ -41,7 +42,7 @@ from bucketlake.timeline import (
 )
 from bucketlake.write import TableSpec, create
 from stand_ins.aging import Bucket, copy_of
-from stand_ins.orders_table import SCHEMA, orders, rows_of, written_table
+from stand_ins.orders_table import SCHEMA, orders, orders_table, rows_of, written_table
 
 _numbers = itertools.count()
 
@@ -84,6 +85,92 @@ def test_a_clean_deletes_exactly_its_plan_and_says_so(table_type: str) -> None:
     assert finish_clean(table.store, instant.requested) == done
     with pytest.raises(ConfigError, match="kept files from"):
         table.to_arrow(as_of="20200101000000000")
+
+
+def old_versions(*, has_metadata_table: bool) -> tuple[Table, str]:
+    """A table of two partitions that was written twice, and its first write."""
+    table = orders_table(memory(), table_type="COPY_ON_WRITE")
+    if has_metadata_table:
+        table.metadata.build()
+    first = table.upsert(orders([0, 1], "first", 1)).instant
+    table.upsert(orders([0, 1], "second", 2))
+    return table, first
+
+
+@pytest.mark.parametrize("has_metadata_table", [False, True])
+def test_a_clean_of_versions_that_was_cut_off_never_leaves_half_a_past(has_metadata_table: bool) -> None:
+    """Until it is completed, the metadata table lists what it has deleted."""
+    outcomes: Counter[str] = Counter()
+    for number in itertools.count(1):
+        table, first = old_versions(has_metadata_table=has_metadata_table)
+        past = rows_of(table, as_of=first)
+        try:
+            clean_table(FaultyStore(table.store, fails_at=number), retain=Retention(versions=1))
+            is_done = True
+        except InjectedError:
+            is_done = False
+        try:
+            assert rows_of(table, as_of=first) == past
+        except ConfigError as error:
+            assert "a clean has deleted p" in str(error)
+            with pytest.raises(InstantError, match="cannot be protected any more: a clean has deleted p"):
+                table.savepoint(first)
+            outcomes["cleaned"] += 1
+        else:
+            outcomes["there"] += 1
+        if is_done:
+            break
+    assert outcomes["there"] > 1 < outcomes["cleaned"]
+
+
+@pytest.mark.parametrize("has_metadata_table", [False, True])
+def test_a_partition_that_was_cleaned_as_a_whole_is_not_passed_over_in_the_past(
+    has_metadata_table: bool,
+) -> None:
+    table, first = old_versions(has_metadata_table=has_metadata_table)
+    second = load_state(table.store).timeline.writes[-1].requested
+    table.delete_partitions("p0")
+    table.clean(retain_versions=1)
+    for instant in (first, second):
+        with pytest.raises(ConfigError, match="a clean has deleted p0/"):
+            table.to_arrow(as_of=instant, filters=[("dt", "=", "p0")])
+        with pytest.raises(ConfigError, match="a clean has deleted p0/"):
+            table.get(0, as_of=instant)
+        with pytest.raises(InstantError, match="cannot be protected"):
+            table.savepoint(instant)
+    read = table.to_arrow(as_of=second, filters=[("dt", "=", "p1")])
+    assert read["name"].to_pylist() == ["second 1"], "of this partition nothing is gone"
+
+
+def test_what_was_archived_and_cleaned_is_not_passed_over_in_the_past() -> None:
+    table = orders_table(memory())
+    table.upsert(orders([0], "first", 1))
+    table.upsert(orders([0], "second", 2))
+    third = table.upsert(orders([1], "third", 3)).instant
+    past = rows_of(table, as_of=third)
+    compact_table(table.store)
+    table.upsert(orders([1], "fourth", 4))
+    table.archive(keep_min=3, keep_max=4)
+    assert load_state(table.store).timeline.start == third
+    assert rows_of(table, as_of=third) == past
+    table.clean(retain_versions=1)
+    with pytest.raises(ConfigError, match="a clean has deleted p0/"):
+        table.to_arrow(as_of=third)
+
+
+def test_who_keeps_versions_can_read_as_far_back_as_their_files_are_there() -> None:
+    table = orders_table(memory(), table_type="COPY_ON_WRITE")
+    writes = [table.upsert(orders([0, 1], f"turn {turn}", turn)).instant for turn in range(4)]
+    past = {instant: rows_of(table, as_of=instant) for instant in writes}
+    table.clean(retain_versions=3)
+    for instant in writes[1:]:
+        assert rows_of(table, as_of=instant) == past[instant]
+    with pytest.raises(ConfigError, match="a clean has deleted"):
+        table.to_arrow(as_of=writes[0])
+    table.upsert(orders([0, 1], "turn 4", 4))
+    table.clean(retain_commits=4)
+    for instant in writes[1:]:
+        assert rows_of(table, as_of=instant) == past[instant]
 
 
 def test_reads_as_of_every_kept_write_are_the_same() -> None:

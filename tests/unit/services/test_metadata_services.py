@@ -153,7 +153,11 @@ def test_deleted_files_drop_out_of_a_compacted_metadata_table() -> None:
     store = made(4, table_type="COPY_ON_WRITE")
     run_maintenance(store, Maintenance(clean=Retention(versions=1)))
     compact_metadata(store)
-    (part,) = list_shards(store, look_at_step(store, load_properties(store)), ["files"]).slices().values()
+    (part,) = (
+        list_shards(store, look_at_step(store, load_properties(store)), load_properties(store), ["files"])
+        .slices()
+        .values()
+    )
     assert part.base is not None and not part.logs
     records = read_slice(store, part)
     there = list_folders(load_state(store)).files
@@ -274,6 +278,30 @@ def test_a_planned_log_that_is_gone_is_named() -> None:
         run_metadata_compaction(store, str(instant))
 
 
+@pytest.mark.shows("M3")
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_one_that_has_lost_its_base_file_or_a_log_is_not_compacted(is_compacted: bool) -> None:
+    """What it lists no more would be taken for what was never there, by Hudi and by us."""
+    store = made(2)
+    if is_compacted:
+        assert compact_metadata(store)
+    upsert(store, 3)
+    newest = max(i.requested for i in load_state(store).timeline.writes)
+    base = max(
+        (name for name in shard_files(store) if name.endswith(".hfile")), key=lambda n: n.split("_")[2]
+    )
+    (log,) = (name for name in shard_files(store) if newest in name)
+    for name in (base, log):
+        copy = copy_of(store)
+        planned = schedule_metadata_compaction(copy)
+        assert planned is not None
+        for broken in (copy_of(store), copy):
+            broken.delete(f"{METADATA_TABLE_FOLDER}/files/{name}")
+            with pytest.raises(CorruptTableError, match="Build the metadata table anew"):
+                compact_metadata(broken)
+            assert len(compactions(broken)) == is_compacted
+
+
 def test_one_that_lags_is_not_compacted() -> None:
     store = made(3)
     delta = metadata_of(store).completed(Action.DELTA_COMMIT)[-1]
@@ -338,7 +366,7 @@ def test_a_clean_keeps_three_base_files_and_what_came_after_the_oldest(aged: Mem
 def test_a_clean_keeps_as_many_writes_as_it_is_told(aged: MemoryStore) -> None:
     store = copy_of(aged)
     step = look_at_step(store, load_properties(store))
-    shards = list_shards(store, step, ["files"])
+    shards = list_shards(store, step, load_properties(store), ["files"])
     assert plan_metadata_clean(shards, keep_commits=20).is_empty
     sizes = [plan_metadata_clean(shards, keep_commits=n).count for n in (4, 8, 12)]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1]
@@ -373,7 +401,7 @@ def test_a_clean_whose_plan_was_never_written_is_taken_off_the_timeline(aged: Me
 def test_a_pending_clean_spares_what_is_needed_now(aged: MemoryStore) -> None:
     store = copy_of(aged)
     step = look_at_step(store, load_properties(store))
-    plan = plan_metadata_clean(list_shards(store, step, ["files"]), keep_commits=4)
+    plan = plan_metadata_clean(list_shards(store, step, load_properties(store), ["files"]), keep_commits=4)
     newest = f"{FILES_SHARD}_1-0-1_{compactions(store)[-1]}.hfile"
     body = replace(plan.body(), files={"files": (newest, *plan.body().files["files"])})
     pending_clean(store, encode_cleaner_plan(body, root=store.uri))

@@ -447,7 +447,7 @@ def test_a_compaction_puts_keys_back_that_the_index_lacks(
 
     with monkeypatch.context() as patch:
         patch.setattr(record_level, "encode_entry_log", lossy)
-        patch.setattr(record_level, "_prove", lambda data, keys: None)
+        patch.setattr(record_level, "prove_log", lambda held, keys: None)
         table.upsert(rows(*((f"m{n}", "p0", 1, "x") for n in range(8)), ("other", "p0", 1, "x")))
     assert any(finding.kind is Kind.MISPLACED_KEY for finding in check_table(table.store).damage)
     table.upsert(rows(("other", "p0", 2, "y"), ("k4", "p1", 3, "z")))

@@ -121,7 +121,7 @@ def recorded_as(change: Callable[[str], Any]) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_level, "encode_entry_log", lying)
-        patch.setattr(record_level, "_prove", lambda data, keys: None)
+        patch.setattr(record_level, "prove_log", lambda held, keys: None)
         yield
 
 
@@ -238,6 +238,7 @@ def test_a_plan_says_what_it_would_do(index: RecordIndex) -> None:
     assert "2 keys with more than one row" in str(done)
     (row,) = table_of(done, of="repair").to_pylist()
     counts = {"missing": 2, "wrong": 1, "surplus": 1, "duplicate": 2}
+    counts |= {"values_missing": 0, "values_surplus": 0}
     assert row == {"instant": done.instant, **counts, "passed_over": 0, "removed": []}
     assert str(table.plan_repair()).startswith("nothing to repair in the record-level index of ")
 
@@ -349,11 +350,11 @@ def test_a_writer_that_began_before_a_repair_is_run_again(table_type: str, index
     plan = table.plan_repair()
     whole, begun = job.finish, []
 
-    def meanwhile(prepared: Any) -> Any:
+    def meanwhile(prepared: Any, **how: Any) -> Any:
         begun.append(prepared.transaction.instant)
         if len(begun) == 1:
             table.run(plan)
-        return whole(prepared)
+        return whole(prepared, **how)
 
     late = [("w0", "p0", 9, "late"), ("d1", "p1", 9, "late"), ("k4", "p1", 9, "late")]
     with pytest.MonkeyPatch.context() as patch:
@@ -369,11 +370,11 @@ def test_a_writer_of_any_one_of_the_keys_is_run_again(table_type: str, key: str)
     table, expected, _ = faulty(table_type, KINDS[0])
     whole, begun = job.finish, []
 
-    def meanwhile(prepared: Any) -> Any:
+    def meanwhile(prepared: Any, **how: Any) -> Any:
         begun.append(prepared.transaction.instant)
         if len(begun) == 1:
             table.repair()
-        return whole(prepared)
+        return whole(prepared, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "finish", meanwhile)

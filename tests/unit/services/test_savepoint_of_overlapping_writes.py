@@ -92,6 +92,48 @@ def test_a_write_whose_files_were_cleaned_cannot_be_protected_any_more() -> None
     for ts in range(2, 5):
         table.upsert(rows_of(range(8), ts=ts))
     clean_table(table.store, retain=Retention(versions=1))
-    with pytest.raises(InstantError, match=r"cannot be protected: .* was cleaned or lost"):
+    with pytest.raises(InstantError, match="cannot be protected any more: a clean has deleted"):
         table.savepoint(old.instant)
     assert table.savepoints() == ()
+
+
+def test_a_write_whose_files_were_lost_cannot_be_protected() -> None:
+    table = table_for("clustering", "COPY_ON_WRITE")
+    old = table.upsert(rows_of(range(8), ts=1))
+    lost = [file.path for files in files_of(load_state(table.store)).values() for file in files]
+    table.upsert(rows_of(range(8), ts=2))
+    for path in lost:
+        table.store.delete(path)
+    with pytest.raises(InstantError, match=r"cannot be protected: .* was cleaned or lost"):
+        table.savepoint(old.instant)
+
+
+@pytest.mark.shows("H2")
+def test_the_present_can_be_protected_though_a_clean_has_passed_the_write_that_completed_last() -> None:
+    table = table_for("clustering", "COPY_ON_WRITE")
+    table.upsert(rows_of(range(8), ts=1))
+
+    def meanwhile() -> None:
+        for ts in range(2, 6):
+            table.upsert(rows_of([1, 3], ts=ts))
+
+    slow = Paused(table.store, meanwhile)
+    outer = Table(slow, table.properties).upsert(rows_of([0, 2], ts=9))
+    table.clean(retain_commits=1)
+    expected = newest(table)
+    assert table.savepoint().instant == outer.instant
+    table.upsert(rows_of(range(8), ts=10))
+    table.clean(retain_commits=1)
+    table.restore(outer.instant)
+    assert newest(table) == expected
+
+
+@pytest.mark.shows("H2")
+def test_a_write_that_a_clean_has_passed_cannot_be_protected() -> None:
+    table = table_for("clustering", "COPY_ON_WRITE")
+    first = table.upsert(rows_of(range(8), ts=1))
+    for ts in range(2, 5):
+        table.upsert(rows_of(range(8), ts=ts))
+    table.clean(retain_commits=1)
+    with pytest.raises(InstantError, match=r"cannot be protected any more.*kept files from"):
+        table.savepoint(first.instant)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bucketlake import ConsistentBuckets, PartitionBuckets, RecordIndex, SimpleBuckets
+from bucketlake import ConsistentBuckets, DynamicBuckets, PartitionBuckets, RecordIndex, SimpleBuckets
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError, UnsupportedError
 from bucketlake.sql.create import CreateTable
@@ -193,6 +193,45 @@ def test_a_statement_may_say_who_maintains_the_table() -> None:
 
 def with_index(*pairs: str) -> CreateTable:
     return create(f"CREATE TABLE t (a INT PRIMARY KEY) USING hudi TBLPROPERTIES ({', '.join(pairs)})")
+
+
+DYNAMIC = "hoodie.index.bucket.engine = 'dynamic'"
+
+
+@pytest.mark.shows("H4", "D2", "C1")
+@pytest.mark.parametrize(
+    ("pairs", "index"),
+    [
+        ([DYNAMIC], DynamicBuckets()),
+        ([DYNAMIC, "assigners = '3'", "keysPerBucket = '500'"], DynamicBuckets(3, 500)),
+        ([DYNAMIC, "bucketlake.dynamic.bytes.per.bucket = '9'"], DynamicBuckets(bytes_per_bucket=9)),
+        ([DYNAMIC, "hoodie.index.type = 'RECORD_LEVEL_INDEX'"], DynamicBuckets()),
+        (["index = 'DynamicBuckets(assigners=3)'", "index.type = 'RECORD_LEVEL_INDEX'"], DynamicBuckets(3)),
+        ([DYNAMIC, "hoodie.metadata.record.level.index.enable = 'true'"], DynamicBuckets()),
+    ],
+)
+def test_dynamic_buckets_are_named_in_words_or_in_one_text(pairs: list[str], index: DynamicBuckets) -> None:
+    assert with_index(*pairs).index == index
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ([DYNAMIC, "assigners = '0'"], "assigners is 0; expected 1 to"),
+        ([DYNAMIC, "assigners = 'some'"], "assigners, at .* is 'some'; expected a number"),
+        ([DYNAMIC, "hoodie.bucket.index.num.buckets = 4"], "whose buckets grow by themselves"),
+        (["keysPerBucket = '4'"], "keysPerBucket, at .*is SIMPLE; expected DYNAMIC"),
+        (["hoodie.index.type = 'GLOBAL_RECORD_LEVEL_INDEX'", DYNAMIC], "has no buckets"),
+        (["index = 'DynamicBuckets()'", "assigners = '4'"], "Give one of them"),
+        (
+            ["index = 'DynamicBuckets()'", "hoodie.metadata.enable = 'false'"],
+            "kept there: RECORD_LEVEL_INDEX",
+        ),
+    ],
+)
+def test_dynamic_buckets_are_not_mixed_with_others(pairs: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        with_index(*pairs)
 
 
 GLOBAL = "hoodie.index.type = 'GLOBAL_RECORD_LEVEL_INDEX'"

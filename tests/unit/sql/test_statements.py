@@ -9,11 +9,14 @@ import pytest
 
 from bucketlake.errors import ConfigError
 from bucketlake.sql.parse import (
+    CreateIndex,
     Delete,
+    DropIndex,
     DropTable,
     Insert,
     PassThrough,
     Select,
+    ShowIndexes,
     ShowTables,
     TableName,
     parse,
@@ -216,6 +219,11 @@ def test_only_columns_that_a_query_may_want_are_read(query: str, columns: list[s
         ("id = 'a' AND (o.n >= -3 AND 5 > n)", [("ID", "=", "a"), ("n", ">=", -3), ("n", "<", 5)]),
         ("id IN ('a', 'b')", [("ID", "in", ["a", "b"])]),
         ("day = '2024-01-02'", [("day", "=", datetime.date(2024, 1, 2))]),
+        ("o.id IS NULL AND (x IS NULL)", [("ID", "is null"), ("x", "is null")]),
+        ("id IS NOT NULL", []),
+        ("id IS NULL OR n = 1", []),
+        ("(id = 'a') IS NULL", []),
+        ("other.id IS NULL", []),
         ("id = 'a' OR n = 1", []),
         ("NOT id = 'a'", []),
         ("id = 5", []),
@@ -283,3 +291,56 @@ def test_tokens_have_their_places_and_cover_the_text() -> None:
     assert all(text[t.start : t.end] == t.text for t in tokens)
     assert unquoted("'it''s \\' x'") == "it's ' x"
     assert unquoted('"a\'\'b""c"') == "a''b\"c"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CREATE INDEX by_city ON orders (city)", CreateIndex(name="by_city", table=ORDERS, column="city")),
+        (
+            "create index if not exists `by-city` on table bucketlake.`/data/t` using secondary_index(`a.b`);",
+            CreateIndex(
+                name="by-city", table=TableName("/data/t", True), column="a.b", if_not_exists=True
+            ),
+        ),
+        (
+            "CREATE INDEX i ON Orders USING `secondary_index` (a.b) OPTIONS (shards = 4, record_index = TRUE)",
+            CreateIndex(name="i", table=ORDERS, column="a.b", shards=4, record_index=True),
+        ),
+        ("CREATE INDEX i ON theirs (a)", PassThrough("CREATE INDEX i ON theirs (a)", "`theirs`")),
+        ("DROP INDEX by_city ON orders", DropIndex(name="by_city", table=ORDERS)),
+        ("DROP INDEX IF EXISTS i ON TABLE orders;", DropIndex(name="i", table=ORDERS, if_exists=True)),
+        ("DROP INDEX i ON theirs", PassThrough("DROP INDEX i ON theirs", "`theirs`")),
+        ("SHOW INDEXES FROM orders", ShowIndexes(ORDERS)),
+        ("SHOW INDEXES IN bucketlake.items", ShowIndexes(TableName("items"))),
+        ("show indexes on items;", ShowIndexes(TableName("items"))),
+        ("SHOW INDEXES FROM theirs", PassThrough("SHOW INDEXES FROM theirs", "`theirs`")),
+    ],
+)  # fmt: skip
+def test_statements_about_indexes_are_read(text: str, expected: object) -> None:
+    assert parse(text, TABLES) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "expected"),
+    [
+        ("CREATE INDEX ON orders (a)", "'orders' at position 16", "ON"),
+        ("CREATE INDEX i orders (a)", "'orders'", "ON"),
+        ("CREATE INDEX i ON orders", "the end", r"'\('"),
+        ("CREATE INDEX i ON orders ()", r"'\)'", "a column's name"),
+        ("CREATE INDEX i ON orders (a, b)", "','", "an index is of one column"),
+        ("CREATE INDEX i ON orders USING record_index (id)", "'record_index'", "CALL metadata.build"),
+        ("CREATE INDEX i ON orders USING column_stats (a)", "'column_stats'", "secondary_index"),
+        ("CREATE INDEX i ON orders (a) OPTIONS (shards = 'x')", "'OPTIONS'", "shards = a number"),
+        ("CREATE INDEX i ON orders (a) OPTIONS (depth = 3)", "'OPTIONS'", "no options but shards"),
+        ("CREATE INDEX i ON orders (a) now", "'now'", "the end"),
+        ("DROP INDEX ON orders", "'orders'", "ON"),
+        ("DROP INDEX i", "the end", "ON"),
+        ("SHOW INDEXES orders", "'orders'", "FROM, IN or ON"),
+    ],
+)
+def test_a_statement_about_indexes_that_makes_no_sense_is_an_error_with_its_place(
+    text: str, found: str, expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"found {found}.*expected .*{expected}"):
+        parse(text, TABLES)

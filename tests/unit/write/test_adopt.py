@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bucketlake import ConsistentBuckets, SimpleBuckets, Table
+from bucketlake import ConsistentBuckets, DynamicBuckets, SimpleBuckets, Table
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import SimpleIndex
 from bucketlake.index.fingerprint import is_adopted, writing_index
 from bucketlake.plans import plan_adoption
+from bucketlake.services import check_table
 from bucketlake.state import load_state
 from bucketlake.storage import LocalStore
 from bucketlake.timeline import encode_commit_metadata, load_timeline, read_commit_metadata
+from stand_ins.dynamic_check import check_buckets
 
 Golden = Callable[[str], Path]
 
@@ -203,3 +205,33 @@ def tell_size(store: LocalStore, file: Path) -> None:
         store.put(
             instant.path, encode_commit_metadata(replace(metadata, write_stats=stats), action=instant.action)
         )
+
+
+@pytest.mark.shows("D1", "R3")
+def test_a_table_that_hudi_finds_keys_in_by_partitions_gets_dynamic_buckets(
+    copied: Callable[[str], LocalStore],
+) -> None:
+    store = copied("mor_partitioned_rli")
+    index = DynamicBuckets(assigners=3, keys_per_bucket=4)
+    before = {row["id"]: row for row in Table.open(store.root).to_arrow().to_pylist()}
+    plan = Table.adopt(store.root, index=index).store
+    assert "dynamic buckets: 3 assigners" in str(plan_adoption(store, index).run(store)), plan
+    table = Table.adopt(store.root)
+    taken = next(iter(before.values()))
+    rows = [taken | {"id": number} for number in (taken["id"], *range(9_000, 9_010))]
+    table.upsert(pa.Table.from_pylist(rows, schema=table.schema))
+    assert {row["id"] for row in table.to_arrow().to_pylist()} == before.keys() | set(range(9_000, 9_010))
+    filled = check_buckets(store)
+    # Hudi has made one shard: so the first assigner acts alone, and file groups of Hudi's get no new keys.
+    assert sorted(keys for (_, bucket), keys in filled.items() if bucket >= 0) == [2, 4, 4]
+    assert {bucket for _, bucket in filled} == {-1, 0, 3, 6}
+    assert check_table(store).damage == ()
+
+
+@pytest.mark.shows("D1")
+@pytest.mark.parametrize("name", ["cow_global_rli", "cow_simple_bucket"])
+def test_a_table_that_finds_keys_otherwise_gets_no_dynamic_buckets(
+    copied: Callable[[str], LocalStore], name: str
+) -> None:
+    with pytest.raises(LayoutMismatchError, match="dynamic buckets: 8 assigners"):
+        Table.adopt(copied(name).root, index=DynamicBuckets())
