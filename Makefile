@@ -16,9 +16,17 @@ export PYTHONDONTWRITEBYTECODE :=
 WITHOUT_JVM := --part no-jvm -n auto --maxprocesses 4 --dist worksteal --benchmark-disable
 WITH_JVM := --part jvm -n 2 --benchmark-disable
 
+# What draws, or tries moments. The rest of these folders is the same in every run, and `make test` has all of it.
+SOAKED := tests/property tests/fault/test_every_operation.py tests/fault/test_killed_processes.py \
+  tests/fault/test_bit_flips.py tests/fault/test_second_rounds.py tests/fault/test_stream_batches.py \
+  tests/fault/test_killed_streams.py tests/unit/streaming $(addprefix tests/interop/test_,metadata_table_judged.py \
+  record_index_judged.py secondary_index_judged.py random_tables.py writes_judged.py)
+SEED ?= $(shell date +%Y%m%d)
+MINUTES ?= 60
+
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
-.PHONY: help setup setup-test demo test test-fast check format bench features lock soak clean java
+.PHONY: help setup setup-test demo demo-stream test test-fast check format bench features lock soak clean java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +37,9 @@ setup-test: setup $(JUDGE)/.ready .tools/ready ## And the judge's environment an
 
 demo: setup ## Make a table, load it, upsert, delete, show its layout, verify every row
 	@$(BIN)/python examples/demo.py
+
+demo-stream: setup ## Upsert a stream, kill its driver in a batch, start it again, verify every row
+	@$(BIN)/python examples/demo_stream.py
 
 test: setup-test ## Run all tests, the JVM judge and the S3 server included
 	@failed=0; chosen=0; \
@@ -52,14 +63,25 @@ format: $(VENV)/.ready ## Put the sources into their one format
 
 bench: setup-test ## Measure against Hudi and the floor; prints the table that the README quotes
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.cold --write
 	@$(BIN)/python -m benchmarks.commits
 	@$(BIN)/python -m benchmarks.aging
 	@$(BIN)/python -m benchmarks.resizing
 	@$(BIN)/python -m benchmarks.metadata_table
 	@$(BIN)/python -m benchmarks.record_index
+	@$(BIN)/python -m benchmarks.secondary_index
+	@$(BIN)/python -m benchmarks.secondary_reads
+	@$(BIN)/python -m benchmarks.dynamic_buckets
+	@$(BIN)/python -m benchmarks.many_files --write many-files
+	@$(BIN)/python -m benchmarks.small_batches --write small-batches
+	@$(BIN)/python -m benchmarks.streams
+	@$(BIN)/python -m benchmarks.limits
+	@$(BIN)/python -m benchmarks.growth
 
-soak: setup-test ## The randomized suites with wide seeds; takes an hour or more
-	@HYPOTHESIS_PROFILE=soak BUCKETLAKE_KILL_SECONDS=600 $(BIN)/python -m pytest tests/property tests/fault tests/interop -n 2 --timeout=7200 $(PYTEST_ARGS)
+soak: setup-test ## The suites that draw, with wide seeds, for about MINUTES=60 on two cores; SEED=7 draws the same again
+	@echo "soak: SEED=$(SEED) MINUTES=$(MINUTES)"
+	@HYPOTHESIS_PROFILE=soak BUCKETLAKE_SOAK_SEED=$(SEED) BUCKETLAKE_SOAK_MINUTES=$(MINUTES) BUCKETLAKE_KILL_SECONDS=$$((4 * $(MINUTES))) \
+	  $(BIN)/python -m pytest $(SOAKED) -n 2 --timeout=7200 --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
 
 features: $(VENV)/.ready ## List every requirement with the tests that show it
 	@$(BIN)/python tools/features.py $(FEATURES_ARGS)
