@@ -1,6 +1,11 @@
 """Recorded counts: how many buckets every partition was given, noted by the writes that gave them.
 
-    .hoodie/.simple_hashing/meta/<instant>.hashing_meta    one Avro record: partition -> bucket number, instant
+    .hoodie/.simple_hashing/meta/<instant>.hashing_meta    one Avro record, as the RFC's draft has it:
+
+    SimpleHashMeta    := version: int, partitionMeta: map of partition -> PartitionHashInfo
+    PartitionHashInfo := bucketNumber: int, instant: string
+
+Earlier records have the map under `partitions`, and no version; they are read too.
 
 Rules say how many buckets a partition is to have; this says how many it got. A writer whose rules give another count,
 because they are stale or somebody has changed a version of them by hand, would split the partition's layout: it is
@@ -35,26 +40,28 @@ from bucketlake.timeline import Timeline
 
 RECORDS_KEPT = 10
 
+_VERSION = 1
+
 _SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
-        "name": "RecordedCounts",
-        "namespace": "bucketlake",
+        "name": "SimpleHashMeta",
         "fields": [
+            {"name": "version", "type": "int"},
             {
-                "name": "partitions",
+                "name": "partitionMeta",
                 "type": {
                     "type": "map",
                     "values": {
                         "type": "record",
-                        "name": "RecordedCount",
+                        "name": "PartitionHashInfo",
                         "fields": [
                             {"name": "bucketNumber", "type": "int"},
                             {"name": "instant", "type": "string"},
                         ],
                     },
                 },
-            }
+            },
         ],
     }
 )
@@ -143,10 +150,11 @@ def choose_record(instants: Iterable[str], timeline: Timeline) -> str | None:
 
 def encode_counts(counts: Counts) -> bytes:
     record = {
-        "partitions": {
+        "version": _VERSION,
+        "partitionMeta": {
             partition: {"bucketNumber": recorded.count, "instant": recorded.instant}
             for partition, recorded in counts.items()
-        }
+        },
     }
     buffer = io.BytesIO()
     fastavro.writer(buffer, _SCHEMA, [record], codec="deflate", strict=True)
@@ -158,9 +166,10 @@ def decode_counts(data: bytes, *, path: str) -> Counts:
     try:
         record: Any
         (record,) = fastavro.reader(io.BytesIO(data))
+        partitions = record["partitions"] if "partitions" in record else record["partitionMeta"]
         return {
             str(partition): RecordedCount(int(entry["bucketNumber"]), str(entry["instant"]))
-            for partition, entry in record["partitions"].items()
+            for partition, entry in partitions.items()
         }
     except Exception as fault:  # fastavro raises whatever its decoder stumbles on
         raise CorruptTableError(

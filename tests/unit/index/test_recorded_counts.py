@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from contextlib import suppress
 
+import fastavro
 import pytest
 
 from bucketlake import PartitionBuckets, create_table
@@ -72,8 +74,27 @@ def test_counts_are_recorded_by_writes_that_add_partitions_and_by_no_others() ->
 def test_a_record_is_one_avro_record_of_numbers_and_instants() -> None:
     counts = {"dt=ü": RecordedCount(3, T1), "": RecordedCount(70_000, T2)}
     assert decode_counts(encode_counts(counts), path="x") == counts
+    assert next(fastavro.reader(io.BytesIO(encode_counts(counts)))) == {
+        "version": 1,
+        "partitionMeta": {
+            "dt=ü": {"bucketNumber": 3, "instant": T1},
+            "": {"bucketNumber": 70_000, "instant": T2},
+        },
+    }
     with pytest.raises(CorruptTableError, match="Delete the file"):
         decode_counts(b"Obj\x01 broken", path="x")
+
+
+def test_a_record_of_the_older_form_is_read() -> None:
+    entry = {"name": "RecordedCount", "type": "record", "fields": [
+        {"name": "bucketNumber", "type": "int"}, {"name": "instant", "type": "string"}
+    ]}  # fmt: skip
+    schema = {"name": "RecordedCounts", "type": "record", "fields": [
+        {"name": "partitions", "type": {"type": "map", "values": entry}}
+    ]}  # fmt: skip
+    file = io.BytesIO()
+    fastavro.writer(file, schema, [{"partitions": {"p0": {"bucketNumber": 3, "instant": T1}}}])
+    assert decode_counts(file.getvalue(), path="x") == {"p0": RecordedCount(3, T1)}
 
 
 def test_a_writer_that_finds_another_count_aborts_and_nothing_of_it_is_visible() -> None:
