@@ -6,7 +6,6 @@ differences tells the right count, or a multiple of it, after a few keys (`Count
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +30,7 @@ from bucketlake.index.told import differs, refuse_unlike_files
 from bucketlake.state import TableState
 
 _ALL_HASHES = 1 << 31
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _recorded_layout(state: TableState, said: RecordIndex | DynamicBuckets | Non
         raise LayoutMismatchError(
             f"{state.store.uri} is to be adopted with {said}, and has "
             + ("buckets beside it" if isinstance(index, RecordLevelIndex) else "none")
-            + ". Nothing was changed. Give the buckets that its writer was given: buckets=N."
+            + f". Nothing was changed. {_instead(state)}"
         )
     fault = index.fault
     if fault is not None:
@@ -121,6 +121,13 @@ def _recorded_layout(state: TableState, said: RecordIndex | DynamicBuckets | Non
     return LayoutToAdopt(replace(index, keeps_partition=not said.update_partition), value)
 
 
+def _instead(state: TableState) -> str:
+    """Say what a table of Hudi's without a record-level index is to be adopted with."""
+    if list_versions(state.store, with_archived=False) or list_rings(state.store, state.timeline) is not None:
+        return "Its files say what buckets it has: leave index= and buckets= out."
+    return "Give the buckets that its writer was given: buckets=N."
+
+
 def _first_count(index: RingIndex, asked: int | None) -> int:
     """Return the bucket count of new partitions, which the rings all tell."""
     counts = {index.rings[partition].initial_count for partition in index.rings}
@@ -139,28 +146,46 @@ def _first_count(index: RingIndex, asked: int | None) -> int:
 
 @dataclass(slots=True)
 class CountGuess:
-    """Remembers what keys tell about the one count of a table."""
+    """Remembers what the keys of a table tell about its counts: one for all, or one for each partition."""
 
-    index: Index
-    highest_bucket: int = field(default=0, init=False)
-    divisor: int = field(default=0, init=False)
-    """The greatest common divisor of hash - bucket over all keys seen."""
+    hash_fields: tuple[str, ...]
+    _highest: dict[str, int] = field(default_factory=dict, init=False)
+    """By partition, the highest bucket that has a file group."""
+    _divisors: dict[str, int] = field(default_factory=dict, init=False)
+    """By partition, the greatest common divisor of hash - bucket over its keys."""
 
-    def look_at(self, record_keys: Any, slot: str) -> None:
-        """Take in keys that lie in a slot."""
-        if isinstance(self.index, SimpleIndex):
-            bucket = self.index.number_of(slot)
-            hashes = buckets_of(record_keys, self.index.hash_fields, _ALL_HASHES).astype(np.int64)
-            self.divisor = int(np.gcd.reduce(np.append(np.abs(hashes - bucket), self.divisor)))
-
-    def look_at_slots(self, slots: Sequence[str]) -> None:
-        """Take in which slots the table has."""
-        if isinstance(self.index, SimpleIndex):
-            self.highest_bucket = max(map(self.index.number_of, slots), default=0)
+    def look_at(self, record_keys: Any, partition: str, bucket: int) -> None:
+        """Take in keys that lie in a bucket."""
+        hashes = buckets_of(record_keys, self.hash_fields, _ALL_HASHES).astype(np.int64)
+        before = self._divisors.get(partition, 0)
+        self._divisors[partition] = int(np.gcd.reduce(np.append(np.abs(hashes - bucket), before)))
+        self._highest[partition] = max(bucket, self._highest.get(partition, 0))
 
     @property
     def count(self) -> int | None:
-        """The count that all keys seen agree with, None if there is none, or partitions have counts of their own."""
-        is_one_count = isinstance(self.index, SimpleIndex)
-        fits = is_one_count and self.highest_bucket < self.divisor <= BUCKETS_MAX
-        return self.divisor if fits else None
+        """The count that all keys agree with, None if there is none."""
+        divisor = int(np.gcd.reduce([*self._divisors.values(), 0]))
+        return divisor if max(self._highest.values(), default=0) < divisor <= BUCKETS_MAX else None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The count that the keys of each partition agree with; empty if those of one agree with none."""
+        fits = {p: n for p, n in self._divisors.items() if self._highest[p] < n <= BUCKETS_MAX}
+        return fits if len(fits) == len(self._divisors) else {}
+
+    def advice(self) -> str:
+        """Say what to give instead."""
+        if self.count is not None:
+            return f"All its keys agree with {self.count} buckets: buckets={self.count}."
+        if self.counts:
+            shown = [f"{p or '(the table)'}: {n}" for p, n in sorted(self.counts.items())]
+            more = f" and {len(shown) - _SHOWN:,} more" if len(shown) > _SHOWN else ""
+            return (
+                f"No one count fits all partitions; their keys agree with {', '.join(shown[:_SHOWN])}{more}, or "
+                f"divisors of these. Give the rules that its writer was given: index=PartitionBuckets(rules, "
+                f"default=N) (hoodie.bucket.index.partition.expressions)."
+            )
+        return (
+            "Its keys agree with no count, hashed so. Give the count and the hash fields that its writer was given "
+            "(hoodie.bucket.index.num.buckets, hoodie.bucket.index.hash.field)."
+        )

@@ -77,16 +77,14 @@ def plan_adopt(
     generator = KeyGenerator.from_properties(state.properties)
     columns = dict.fromkeys([RECORD_KEY_COLUMN, *_columns_of(generator)])
     plan = plan_read(state, make_query(state, columns=list(columns)), NoIndex())
-    slots = _slots_of_groups(plan, index)
-    check = _Check(index, generator, CountGuess(index))
-    check.guess.look_at_slots(list(slots.values()))
+    _check_slots(plan, index)
+    check = _Check(index, generator, plan)
     sums = (0, 0)
     for number, file_slice in enumerate(plan.slices):
         if on_progress is not None:
             on_progress(number, len(plan.slices))
-        slot = slots[file_slice.partition, file_slice.file_id]
         for batch in read_slice(file_slice, plan.context):
-            check.look_at(batch, file_slice, slot)
+            check.look_at(batch, file_slice)
             sums = (
                 sums[0] + batch.num_rows,
                 (sums[1] + key_hash_sum(batch.column(RECORD_KEY_COLUMN))) % (1 << 64),
@@ -138,9 +136,8 @@ def _check_entries(index: RecordedIndex, sums: tuple[int, int], uri: str) -> Non
         )
 
 
-def _slots_of_groups(plan: ReadPlan, index: Index) -> dict[tuple[str, str], str]:
-    """Find the bucket of every file group, by its id: there is one, and nobody shares it."""
-    slots: dict[tuple[str, str], str] = {}
+def _check_slots(plan: ReadPlan, index: Index) -> None:
+    """Look for the bucket of every file group, by its id: there is one, and nobody shares it."""
     owners: dict[tuple[str, str], str] = {}
     index.foresee(sorted({file_slice.partition for file_slice in plan.slices}))
     for file_slice in plan.slices:
@@ -150,7 +147,7 @@ def _slots_of_groups(plan: ReadPlan, index: Index) -> dict[tuple[str, str], str]
             raise LayoutMismatchError(
                 f"the file group {file_id} of partition {partition!r} is none of {index.bucket_count(partition)} "
                 f"buckets: its id does not begin as one of theirs. The table has other buckets, or was not written "
-                f"with Hudi's bucket index. Nothing was changed."
+                f"with Hudi's bucket index. Nothing was changed. {_advice(plan, index)}"
             )
         other = owners.setdefault((partition, slot), file_id)
         if other != file_id:
@@ -158,21 +155,30 @@ def _slots_of_groups(plan: ReadPlan, index: Index) -> dict[tuple[str, str], str]
                 f"the file groups {other} and {file_id} of partition {partition!r} are both of bucket {slot}; "
                 f"keys may be twice. Nothing was changed. Rewrite the partition with Hudi first (insert overwrite)."
             )
-        slots[partition, file_id] = slot
-    return slots
+
+
+def _advice(plan: ReadPlan, index: Index) -> str:
+    """Look at every key of the table, to say which buckets would do."""
+    guess = CountGuess(index.hash_fields)
+    for file_slice in plan.slices:
+        number = file_slice.file_id[:8]
+        if not number.isdigit():
+            return "Its file groups have no bucket numbers."
+        for batch in read_slice(file_slice, plan.context):
+            guess.look_at(batch.column(RECORD_KEY_COLUMN), file_slice.partition, int(number))
+    return guess.advice()
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """Looks at keys, and remembers what they tell about the count."""
+    """Looks at keys, one batch after the other."""
 
     index: Index
     generator: KeyGenerator
-    guess: CountGuess
+    plan: ReadPlan
 
-    def look_at(self, batch: pa.RecordBatch, file_slice: FileSlice, slot: str) -> None:
+    def look_at(self, batch: pa.RecordBatch, file_slice: FileSlice) -> None:
         keys = batch.column(RECORD_KEY_COLUMN)
-        self.guess.look_at(keys, slot)
         stray = self.index.stray(file_slice.partition, file_slice.file_id, keys)
         if stray is not None:
             raise self._stray(stray, file_slice)
@@ -211,14 +217,8 @@ class _Check:
                 f"{file_slice.partition!r}, and the {self.index} has it elsewhere, or not at all. Nothing was changed. "
                 f"Build the index anew, then adopt the table: `bucketlake metadata rebuild TABLE`."
             )
-        fits = self.guess.count
-        advice = (
-            f"All keys looked at so far agree with {fits} buckets: try that."
-            if fits
-            else "Give the count and the hash fields that its writer was given (hoodie.bucket.index.num.buckets, "
-            "hoodie.bucket.index.hash.field, hoodie.bucket.index.partition.expressions)."
-        )
         return LayoutMismatchError(
             f"the record key {key!r} of partition {file_slice.partition!r} lies in the file group "
-            f"{file_slice.file_id}, where {self.index} would not put it. Nothing was changed. {advice}"
+            f"{file_slice.file_id}, where {self.index} would not put it. Nothing was changed. "
+            f"{_advice(self.plan, self.index)}"
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bucketlake import ConsistentBuckets, DynamicBuckets, SimpleBuckets, Table
+from bucketlake import ConsistentBuckets, DynamicBuckets, PartitionBuckets, RecordIndex, SimpleBuckets, Table
 from bucketlake.config import BucketEngine, load_properties, update_properties
 from bucketlake.errors import ConfigError, LayoutMismatchError, UnsupportedError
 from bucketlake.index import SimpleIndex
@@ -77,13 +77,34 @@ def test_a_wrong_count_is_refused_with_the_key_and_the_right_one(golden_table: G
     store = LocalStore(golden_table("cow_simple_bucket"))
     before = store.read(".hoodie/hoodie.properties")
     with pytest.raises(
-        LayoutMismatchError, match=r"record key '\d+' .* file group 0000.* agree with 4 buckets: try that"
+        LayoutMismatchError, match=r"record key '\d+' .* file group 0000.* agree with 4 buckets: buckets=4"
     ):
         Table.adopt(store.root, buckets=wrong)
     assert store.read(".hoodie/hoodie.properties") == before
 
 
 @pytest.mark.shows("S6")
+@pytest.mark.parametrize("name", ["cow_partition_bucket_df", "mor_partition_bucket_before"])
+def test_no_count_is_advised_where_partitions_have_counts_of_their_own(
+    golden_table: Golden, name: str
+) -> None:
+    for wrong in (SimpleBuckets(3), SimpleBuckets(4), PartitionBuckets("nowhere,3", default=2)):
+        with pytest.raises(LayoutMismatchError) as refused:
+            Table.adopt(golden_table(name), index=wrong)
+        assert "No one count fits all partitions" in str(refused.value)
+        assert "PartitionBuckets(rules, default=N)" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["mor_partition_bucket", "mor_consistent_2_after_split"])
+def test_a_table_whose_files_say_its_buckets_is_never_to_be_given_a_count(
+    golden_table: Golden, name: str
+) -> None:
+    for wrong in (SimpleBuckets(3), RecordIndex(), DynamicBuckets(), ConsistentBuckets(3)):
+        with pytest.raises(LayoutMismatchError) as refused:
+            Table.adopt(golden_table(name), index=wrong)
+        assert "buckets=N" not in str(refused.value)
+
+
 def test_a_count_below_the_highest_bucket_is_refused(golden_table: Golden) -> None:
     store = LocalStore(golden_table("cow_simple_bucket"))
     with pytest.raises(LayoutMismatchError, match="is none of 2 buckets"):
