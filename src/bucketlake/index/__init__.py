@@ -55,7 +55,7 @@ from bucketlake.index.ring import (
     split,
 )
 from bucketlake.index.rings import ConsistentBuckets, RingIndex, after_resize
-from bucketlake.index.rule_types import declare_rules, read_rules, register_rule_type
+from bucketlake.index.rule_types import check_fit, declare_rules, read_rules, register_rule_type
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rule, Rules, parse_rules
 from bucketlake.index.secondary import (
@@ -115,6 +115,7 @@ __all__ = [
     "bucket_of",
     "buckets_of",
     "cannot_disturb",
+    "check_fit",
     "choose_ring",
     "choose_version",
     "current_version",

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from bucketlake.config import TableType
 from bucketlake.errors import ConfigError
 from bucketlake.index.index import Index
@@ -25,6 +27,8 @@ class NewTable:
 
     key: tuple[str, ...]
     partition: tuple[str, ...]
+    partition_types: tuple[pa.DataType, ...] = ()
+    """Of the partition columns, in their order."""
     table_type: TableType
     non_blocking: bool = False
 

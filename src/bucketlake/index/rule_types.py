@@ -1,4 +1,4 @@
-"""Rule types: `regex`, and those that a caller has made known to this process.
+"""Rule types: `regex`, `range`, and those that a caller has made known to this process.
 
 A table's metadata names the type of its rules. That name is looked up here and nowhere else: nothing is imported
 because a table says so. Who uses a type of their own registers it in every program that opens the table:
@@ -20,8 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import pyarrow as pa
+
 from bucketlake.errors import ConfigError, UnsupportedError
-from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rule, Rules, parse_rules
+from bucketlake.index.range_rules import RANGE_TYPE, RangeRules, misfit, parse_ranges
+from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE, CountRules, Decision, Rules, parse_rules
+
+BUILT_IN = (RULE_TYPE, RANGE_TYPE)
 
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
@@ -39,15 +44,16 @@ class OwnRules(Protocol):
 Parser = Callable[[str], OwnRules]
 """Reads the expressions of a table, and raises ConfigError if they make no sense."""
 
+_COUNT_MAX = 2**31 - 1
 _parsers: dict[str, Parser] = {}
 
 
 def register_rule_type(name: str, parse: Parser) -> None:
     """Make a rule type known to this process, under the name that tables give as the type of their rules."""
-    if not _NAME.fullmatch(name) or name == RULE_TYPE:
+    if not _NAME.fullmatch(name) or name in BUILT_IN:
         raise ConfigError(
             f"a rule type cannot be named {name!r}: expected lower-case letters, digits, '_', '-' and '.', and not "
-            f"{RULE_TYPE!r}, which is built in."
+            f"{' or '.join(map(repr, BUILT_IN))}, which are built in."
         )
     if _parsers.setdefault(name, parse) is not parse:
         raise ConfigError(
@@ -58,7 +64,7 @@ def register_rule_type(name: str, parse: Parser) -> None:
 
 def read_rules(rule_type: str, expressions: str, default_count: int, *, subject: str) -> CountRules:
     """Read rules of any known type; UnsupportedError, about `subject`, if nobody has registered it."""
-    return _read(rule_type, expressions, default_count, subject, parse_rules)
+    return _read(rule_type, expressions, default_count, subject, _COUNT_MAX)
 
 
 def declare_rules(expressions: str, default_count: int, *, rule_type: str = RULE_TYPE) -> CountRules:
@@ -72,8 +78,16 @@ def declare_rules(expressions: str, default_count: int, *, rule_type: str = RULE
         expressions,
         default_count,
         "the type of the partition rules",
-        lambda text: parse_rules(text, count_max=BUCKETS_MAX),
+        BUCKETS_MAX,
     )
+
+
+def check_fit(rules: CountRules, partition: Sequence[tuple[str, pa.DataType]]) -> None:
+    """Raise `ConfigError` for a rule that can hold no value of the table's partition columns."""
+    if isinstance(rules, RangeRules) and partition:
+        fault = misfit(rules, *partition[0])
+        if fault is not None:
+            raise ConfigError(fault)
 
 
 def _read(
@@ -81,16 +95,18 @@ def _read(
     expressions: str,
     default_count: int,
     subject: str,
-    parse_regex: Callable[[str], tuple[Rule, ...]],
+    count_max: int,
 ) -> CountRules:
     name = rule_type.lower()
     if name == RULE_TYPE:
-        return Rules(parse_regex(expressions), default_count)
+        return Rules(parse_rules(expressions, count_max=count_max), default_count)
+    if name == RANGE_TYPE:
+        return RangeRules(parse_ranges(expressions, count_max=count_max), default_count)
     if name not in _parsers:
         raise UnsupportedError(
             subject=subject,
             found=repr(rule_type),
-            supported=", ".join([RULE_TYPE, *sorted(_parsers)]),
+            supported=", ".join([*BUILT_IN, *sorted(_parsers)]),
             remedy=f"If it is a type of your own, make it known first: "
             f"bucketlake.register_rule_type({name!r}, parse).",
         )

@@ -20,7 +20,7 @@ from bucketlake.index.engines import NewTable
 from bucketlake.index.hashing import bucket_of
 from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, RescalableIndex
 from bucketlake.index.partition import INITIAL_INSTANT, HashingConfig
-from bucketlake.index.rule_types import declare_rules
+from bucketlake.index.rule_types import check_fit, declare_rules
 from bucketlake.index.rules import RULE_TYPE, CountRules
 from bucketlake.layout.names import hashing_config_path
 
@@ -58,7 +58,8 @@ class PartitionBuckets:
                 f"the partition rules are {self.rules!r}, and the table has no partition columns. Name some, or give "
                 f"buckets= alone."
             )
-        declare_rules(self.rules, self.default, rule_type=self.rule_type)
+        rules = declare_rules(self.rules, self.default, rule_type=self.rule_type)
+        check_fit(rules, list(zip(table.partition, table.partition_types, strict=False)))
 
     def settings(self) -> Mapping[str, str]:
         return {RULE_TYPE_KEY: self.rule_type}

@@ -17,7 +17,8 @@ differently by two engines would split a partition's layout:
 A rule holds no comma and no semicolon. A repetition without bound inside another, or around alternatives, is
 refused as well: Java could backtrack over it for hours.
 
-This is the rule type `regex`. Others are made known by whoever calls us (`rule_types`); all answer as `CountRules`.
+This is the rule type `regex`; `range_rules` has another. More are made known by whoever calls us (`rule_types`). All
+answer as `CountRules`.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ class Decision:
     """The expression that was found first; None: the default."""
     number: int | None = None
     """Which one of them, from 1."""
+    also: tuple[int, ...] = ()
+    """Later rules that would have decided it too."""
 
     def __str__(self) -> str:
         return f"{self.partition or '(not partitioned)'}: {self.count} buckets, {self.reason}"
@@ -88,7 +91,10 @@ class Decision:
     def reason(self) -> str:
         if self.rule is None:
             return "the default: no rule is found in the path"
-        return f"by {self.rule}" if self.number is None else f"by rule {self.number}: {self.rule}"
+        if self.number is None:
+            return f"by {self.rule}"
+        after = f", before rule {', '.join(map(str, self.also))}" if self.also else ""
+        return f"by rule {self.number}: {self.rule}{after}"
 
 
 @dataclass(frozen=True, slots=True)

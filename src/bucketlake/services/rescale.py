@@ -27,6 +27,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import gcd
 
+import pyarrow as pa
+
 from bucketlake.basefile import read_footer
 from bucketlake.basefile.writer import ROW_GROUP_BYTES
 from bucketlake.commit.claims import Claims
@@ -46,6 +48,7 @@ from bucketlake.commit.transaction import (
     refresh,
     say_commit,
 )
+from bucketlake.config import KeyGeneratorType
 from bucketlake.errors import (
     BucketlakeError,
     CommitConflictError,
@@ -60,6 +63,7 @@ from bucketlake.index import (
     HashingConfig,
     Index,
     RescalableIndex,
+    check_fit,
     current_version,
     declare_rules,
     list_versions,
@@ -237,7 +241,18 @@ def new_rules(
                 f"be put before them. Overwrite them instead."
             )
         expressions = f"{expressions.rstrip(';')};{present.expressions}"
-    return declare_rules(expressions, default_count, rule_type=rule_type), before.version
+    rules = declare_rules(expressions, default_count, rule_type=rule_type)
+    check_fit(rules, _spelled_as_they_are(state))
+    return rules, before.version
+
+
+def _spelled_as_they_are(state: TableState) -> list[tuple[str, pa.DataType]]:
+    """Return the partition columns with their types, if the paths have the values themselves."""
+    if state.properties.key_generator not in (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX):
+        return []
+    schema = table_schema(state)
+    fields = state.properties.partition_fields
+    return [(name, schema.field(name).type) for name in fields if name in schema.names]
 
 
 def look_for_rescale(store: Store, rules: CountRules) -> Rescale:

@@ -276,6 +276,7 @@ def _check(spec: TableSpec) -> None:
         NewTable(
             key=spec.key,
             partition=spec.partition,
+            partition_types=tuple(_column(spec.schema, "partition", name).type for name in spec.partition),
             table_type=spec.table_type,
             non_blocking=spec.non_blocking,
         )

@@ -401,8 +401,8 @@ def test_an_unknown_rule_type_is_refused_by_name() -> None:
     table = a_table("memory://rescale-unknown-type")
     before = [file.path for file in table.store.list("", recursive=True).files]
     for act in (table.buckets.plan_overwrite, table.buckets.overwrite):
-        with pytest.raises((ConfigError, UnsupportedError), match="range"):
-            act("a,3", rule_type="range")
+        with pytest.raises((ConfigError, UnsupportedError), match="season"):
+            act("a,3", rule_type="season")
     assert [file.path for file in table.store.list("", recursive=True).files] == before
 
 
