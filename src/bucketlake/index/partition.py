@@ -14,6 +14,7 @@ A table's first version is put there when it is made, under the all-zero instant
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -32,8 +33,8 @@ from bucketlake.timeline import Action, Timeline
 CONFIG_FOLDER = HASHING_CONFIG_FOLDER
 ARCHIVE_FOLDER = HASHING_CONFIG_ARCHIVE_FOLDER
 RFC_FOLDER = HASHING_CONFIG_DRAFT_FOLDER
-INITIAL_INSTANT = "00000000000000"
-"""Of the version that a table is made with, as Hudi spells it."""
+INITIAL_INSTANT = "00000000000000000"
+"""Of the version that a table is made with: 17 zeros, as the RFC has it. Hudi has 14; both are read."""
 CONFIG_SUFFIX = ".hashing_config"
 
 _LOOKS_MAX = 3
@@ -228,6 +229,8 @@ def _text(body: Mapping[str, Any], key: str, *, path: str, default: str = _ABSEN
 def _count(body: Mapping[str, Any], *keys: str, path: str, default: int = _ABSENT) -> int:
     key = next((key for key in keys if key in body), keys[0])
     value = body.get(key, default)
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,10}", value):  # the RFC's example has quotes
+        value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         raise _corrupt(path, _found(body, key), f"a whole number above zero under {key!r}")
     return value
