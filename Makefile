@@ -87,7 +87,7 @@ features: $(VENV)/.ready ## List every requirement with the tests that show it
 	@$(BIN)/python tools/features.py $(FEATURES_ARGS)
 
 lock: ## Resolve the dependencies anew (needs uv)
-	uv pip compile -q --python-version 3.11 --generate-hashes --no-header pyproject.toml --extra test --extra check -o requirements/dev.lock
+	uv pip compile -q --python-version 3.11 --generate-hashes --no-header pyproject.toml --extra test --extra check --extra docs -o requirements/dev.lock
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-header requirements/judge.in -o requirements/judge.lock
 
 clean: ## Remove the environments and everything generated
