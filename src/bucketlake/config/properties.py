@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import TypeVar
 
 from bucketlake.config.java_properties import parse_java_properties, render_java_properties
@@ -311,7 +312,12 @@ def load_properties(store: Store) -> TableProperties:
 
 
 def read_properties(store: Store, path: str) -> TableProperties:
-    data = store.read(path)
+    return _parsed(store.read(path), path)
+
+
+# A write reads the file again and again, and nearly always finds the same bytes.
+@lru_cache(maxsize=32)
+def _parsed(data: bytes, path: str) -> TableProperties:
     check_whole(data, path=path)
     return TableProperties.parse(parse_java_properties(data, path=path), path=path)
 

@@ -55,8 +55,8 @@ def encode_log_file(
     extra: Mapping[str, str] | None = None,
     block_bytes: int = BLOCK_BYTES,
     has_statistics: bool = False,
-) -> bytes:
-    """Return a whole log file.
+) -> tuple[bytes, LogFacts]:
+    """Return a whole log file, and what is in it: counted by the writer of Parquet, read back from other blocks.
 
     `records` has the columns of `avro_schema`, meta columns first, in its order and types. `extra` goes into
     the footer of every Parquet block, and so does the range of each column, if it `has_statistics`. All rows of a
@@ -65,32 +65,44 @@ def encode_log_file(
     """
     header = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: avro_schema}
     blocks = []
+    of_rows = of_deletes = NO_ROWS
     if records is not None and records.num_rows:
         for piece in _pieces(records, block_bytes):
             if block_format is LogFormat.PARQUET:
-                image = _parquet_image(piece, avro_schema, extra or {}, has_statistics)
+                image, facts = _parquet_image(piece, avro_schema, extra or {}, has_statistics)
                 blocks.append(encode_block(BlockType.PARQUET_DATA, header, image))
             else:
                 blocks.append(encode_block(BlockType.AVRO_DATA, header, encode_records(piece, avro_schema)))
+                facts = _read_back(blocks[-1])
+            of_rows += facts
     for some in (deletes, gone):
         if some is not None and len(some.keys):
             blocks.append(encode_block(BlockType.DELETE, header, encode_deletes(some)))
+            of_deletes += _read_back(blocks[-1])
     assert blocks, "a log file that says nothing"
-    return b"".join(blocks)
+    return b"".join(blocks), _log_facts(of_rows, of_deletes)
 
 
 def log_file_facts(data: bytes | memoryview, *, path: str) -> LogFacts:
     """Count what is in a log file that bucketlake wrote; `path` names it in errors."""
-    rows = deletes = 0
-    total = NO_ROWS
+    of_rows = of_deletes = NO_ROWS
     for block in decode_blocks(data, path=path):
-        facts = _facts_of(block, path)
-        total += facts
         if block.type is BlockType.DELETE:
-            deletes += facts.rows
+            of_deletes += _facts_of(block, path)
         else:
-            rows += facts.rows
-    return LogFacts(rows, total.key_hash_sum, total.min_key, total.max_key, deletes)
+            of_rows += _facts_of(block, path)
+    return _log_facts(of_rows, of_deletes)
+
+
+def _read_back(encoded: bytes) -> FileFacts:
+    """Count what a block says that is about to be written."""
+    (block,) = decode_blocks(encoded, path="")
+    return _facts_of(block, "")
+
+
+def _log_facts(rows: FileFacts, deletes: FileFacts) -> LogFacts:
+    total = rows + deletes
+    return LogFacts(rows.rows, total.key_hash_sum, total.min_key, total.max_key, deletes.rows)
 
 
 def _pieces(records: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
@@ -102,14 +114,14 @@ def _pieces(records: pa.Table, block_bytes: int) -> Iterator[pa.Table]:
 
 def _parquet_image(
     records: pa.Table, avro_schema: str, extra: Mapping[str, str], has_statistics: bool
-) -> bytes:
+) -> tuple[bytes, FileFacts]:
     sink = io.BytesIO()
     schema = _plain(records.schema)
     writer = BaseFileWriter(sink, schema, avro_schema=avro_schema, has_statistics=has_statistics)
     for batch in records.to_batches():
         writer.write(batch)
-    writer.finish(extra)
-    return sink.getvalue()
+    facts = writer.finish(extra)
+    return sink.getvalue(), facts
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

@@ -290,7 +290,7 @@ def _version_at(place: Path) -> str | None:
 
 
 def _exists(place: Path) -> bool:
-    return place.is_symlink() or place.exists()
+    return os.path.lexists(place)
 
 
 def _is_hidden(name: str) -> bool:

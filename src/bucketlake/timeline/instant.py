@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 
 class Action(StrEnum):
@@ -120,6 +121,8 @@ class InstantName:
 _NAME = re.compile(r"(?a:(\d+)(?:_(\d+))?\.(\w+)(?:\.(\w+))?)")
 
 
+# A write lists the timeline several times, and most names are those of the listing before.
+@lru_cache(maxsize=8192)
 def parse_instant_name(name: str, *, layout: int) -> InstantName | None:
     """Read a file name of the timeline folder; None if it is not an instant's.
 

@@ -495,7 +495,7 @@ class ArrowRows:
         return self._rows.schema
 
     def distinct(self, columns: Sequence[str]) -> pa.Table:
-        return self._rows.select(list(columns)).group_by(list(columns)).aggregate([])
+        return self._rows.select(list(columns)).group_by(list(columns), use_threads=False).aggregate([])
 
     def run(self, plan: WriteState) -> Ran:
         return write_through(InProcess(self._rows), self._rows.column_names, plan)

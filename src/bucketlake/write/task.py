@@ -15,7 +15,7 @@ it would have written with what the file says of itself, and reports the file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from itertools import groupby
 from operator import attrgetter
@@ -125,8 +125,11 @@ class GroupWritten:
     """The sum of their hashes, modulo 2**64."""
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in _FIELDS}
 
+
+_FIELDS = tuple(one.name for one in fields(GroupWritten))
+"""`asdict` would copy every value, which takes longer than to encode them."""
 
 CHANGE = "_bucketlake_change"
 """The column of rows, on their way to a file group, that says what they do there."""
@@ -309,6 +312,8 @@ def _together(run: Iterable[Piece]) -> tuple[pa.Table, set[FileGroupId | None]]:
     """Bring the rows of pieces together: small ones are copied, and not kept."""
     groups, batches = zip(*((piece.group, piece.rows) for piece in run), strict=True)
     rows = pa.Table.from_batches(batches)
+    if len(batches) == 1:
+        return rows, set(groups)
     return rows if bytes_of(rows) > len(batches) * _LARGE_BYTES else rows.combine_chunks(), set(groups)
 
 
@@ -619,7 +624,7 @@ def _write_log(
     if records is not None and state.log_format is LogFormat.AVRO:
         records = records.cast(state.file_schema)
     deletes, gone = _deletes(group, winners, ~winners.is_record & everything, state)
-    data = encode_log_file(
+    data, facts = encode_log_file(
         instant=state.instant,
         avro_schema=state.avro_schema,
         records=records,
@@ -628,7 +633,6 @@ def _write_log(
         block_format=state.log_format,
         has_statistics=state.has_ranges,
     )
-    facts = log_file_facts(data, path=path)
     size = _put(path, data, facts, "CREATE", group.partition, state)
     return _report(
         group,

@@ -69,7 +69,7 @@ def test_rows_and_deletes_are_read_as_they_were_written(
     keys = data.draw(st.lists(TEXT, min_size=rows.num_rows, max_size=rows.num_rows))
     gone = data.draw(st.lists(TEXT, min_size=0 if keys else 1, max_size=4))
     records = with_meta(rows, keys)
-    written = encode_log_file(
+    written, told = encode_log_file(
         instant=INSTANT,
         avro_schema=arrow_to_avro(records.schema, table="t"),
         records=records,
@@ -86,18 +86,22 @@ def test_rows_and_deletes_are_read_as_they_were_written(
     assert [key for log in deleted for key in log.keys.to_pylist()] == gone
 
     everything = sorted((*keys, *gone), key=str.encode)
-    assert log_file_facts(written, path="f") == LogFacts(
-        rows=len(keys),
-        deletes=len(gone),
-        key_hash_sum=sum(xxhash.xxh64_intdigest(key.encode()) for key in everything) % 2**64,
-        min_key=everything[0],
-        max_key=everything[-1],
+    assert (
+        told
+        == log_file_facts(written, path="f")
+        == LogFacts(
+            rows=len(keys),
+            deletes=len(gone),
+            key_hash_sum=sum(xxhash.xxh64_intdigest(key.encode()) for key in everything) % 2**64,
+            min_key=everything[0],
+            max_key=everything[-1],
+        )
     )
 
 
 def test_extra_words_go_into_the_footer_of_parquet_blocks() -> None:
     records = with_meta(pa.table({"n": [1]}), ["a"])
-    written = encode_log_file(
+    written, _ = encode_log_file(
         instant=INSTANT,
         avro_schema=arrow_to_avro(records.schema, table="t"),
         records=records,
@@ -115,7 +119,7 @@ def test_constant_columns_may_come_dictionary_encoded() -> None:
     records = with_meta(pa.table({"n": [1, 2]}), ["a", "b"])
     encoded = records.set_column(0, META_COLUMNS[0], records.column(0).dictionary_encode())
     for block_format in LogFormat:
-        written = encode_log_file(
+        written, _ = encode_log_file(
             instant=INSTANT,
             avro_schema=arrow_to_avro(records.schema, table="t"),
             records=encoded,
