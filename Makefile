@@ -61,11 +61,12 @@ check: $(VENV)/.ready ## Lint, types, dependency direction
 format: $(VENV)/.ready ## Put the sources into their one format
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: setup-test ## Measure against Hudi and the floor; prints the table that the README quotes
-	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+bench: setup-test ## Measure everything, Hudi and the floor beside us, and fill docs/benchmarks.md
+	@$(BIN)/python -m benchmarks --write docs/benchmarks.md $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.cold --write
-	@$(BIN)/python -m benchmarks.commits
-	@$(BIN)/python -m benchmarks.aging
+	@$(BIN)/python -m benchmarks.cold_profile --write
+	@$(BIN)/python -m benchmarks.commits --write
+	@$(BIN)/python -m benchmarks.aging --write
 	@$(BIN)/python -m benchmarks.resizing
 	@$(BIN)/python -m benchmarks.metadata_table
 	@$(BIN)/python -m benchmarks.record_index
@@ -76,7 +77,9 @@ bench: setup-test ## Measure against Hudi and the floor; prints the table that t
 	@$(BIN)/python -m benchmarks.small_batches --write small-batches
 	@$(BIN)/python -m benchmarks.streams
 	@$(BIN)/python -m benchmarks.limits
-	@$(BIN)/python -m benchmarks.growth
+	@mkdir -p build/bench
+	@$(BIN)/python -m benchmarks.growth --results build/bench/growth.json
+	@$(BIN)/python -m benchmarks.growth --page build/bench/growth.json
 
 soak: setup-test ## The suites that draw, with wide seeds, for about MINUTES=60 on two cores; SEED=7 draws the same again
 	@echo "soak: SEED=$(SEED) MINUTES=$(MINUTES)"

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.contestants import CONTESTANTS, ROOT, BenchmarkError, another, started
-from benchmarks.data import LOOKUPS, MERGED, Orders, make_orders
+from benchmarks.data import MERGED, Orders, make_orders
 from benchmarks.index_race import IndexCase, index_race
 from benchmarks.race import Case, Result, race
 from benchmarks.report import Setting, print_results, write_page
@@ -145,9 +145,7 @@ def _setting(
         warm_ups=options.warm_ups,
         repeats=options.repeats,
         write_repeats=options.write_repeats,
-        warm_up_rows=WARM_UP_ROWS,
         driver_memory=options.driver_memory,
-        lookups=LOOKUPS,
         versions=versions,
     )
 
@@ -167,7 +165,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--write-repeats", type=int, default=1, help="tables written: a load, five upserts")
     parser.add_argument("--loads", action="store_true", help="only load the tables that are written")
     parser.add_argument("--driver-memory", default="4g", help="of every Spark driver")
-    parser.add_argument("--write", type=Path, help="write the results as a page, such as docs/benchmarks.md")
+    parser.add_argument("--write", type=Path, help="fill the tables of a page, such as docs/benchmarks.md")
     parser.add_argument(
         "--profile", action="store_true", help="show where our own merged scan spends its time"
     )

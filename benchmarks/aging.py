@@ -23,6 +23,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table as Shown
 
+from benchmarks.page import BENCHMARKS, fill
 from bucketlake import Table, create_table
 
 KEYS = 2_000
@@ -92,7 +93,9 @@ def measure(path: Path, table_type: str, mode: str, commits: int) -> tuple[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.aging", description=__doc__)
     parser.add_argument("--commits", type=int, default=600)
-    commits = parser.parse_args().commits
+    parser.add_argument("--write", action="store_true", help="fill the table of docs/benchmarks.md")
+    options = parser.parse_args()
+    commits = options.commits
     hundreds = [f"{n + 1}-{min(n + HUNDRED, commits)}" for n in range(0, commits, HUNDRED)]
     shown = Shown(
         *("table", "maintenance", *hundreds, "last / second", "read, 10", "read, end", "end / 10"),
@@ -106,6 +109,8 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     Console().print(shown)
+    if options.write:
+        fill(BENCHMARKS, "aging", [shown])
 
 
 if __name__ == "__main__":

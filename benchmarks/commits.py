@@ -23,6 +23,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table as Shown
 
+from benchmarks.page import BENCHMARKS, fill
 from bucketlake import Table, create_table
 from bucketlake.errors import CommitConflictError
 
@@ -118,12 +119,13 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=20, help="of each writer")
     parser.add_argument("--path", help=argparse.SUPPRESS)
     parser.add_argument("--writer", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--write", action="store_true", help="fill the table of docs/benchmarks.md")
     options = parser.parse_args()
     if options.writer is not None:
         write(options.path, options.writer, options.commits)
         return
     columns = ("table", "writers", "p50", "p95", "commits/s", "overtaken per commit", "given up")
-    shown = Shown(*columns, title="a commit of 100 rows into 16 file groups")
+    shown = Shown(*columns, title="A commit of 100 rows into 16 file groups")
     folder = Path(tempfile.mkdtemp(prefix="bucketlake-commits-"))
     try:
         for table_type in ("MERGE_ON_READ", "COPY_ON_WRITE"):
@@ -132,6 +134,8 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     Console().print(shown)
+    if options.write:
+        fill(BENCHMARKS, "commits", [shown])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
     reads     a table of so many buckets and no logs, beside Spark's own read of its folder: CPU seconds of the process
               tree until there is a frame, and for a sum over all rows; first in the session, and the best of the rest
     writes    an upsert of 900 rows into 256 buckets of it
+    files     a load into 1,000 partitions of two buckets, and then a batch that changes a row in each bucket of 5,000
+              partitions of one: a new table, and files are most of what it costs
 
 Spark's own read sees whatever lies in the folder: it is the floor, and no table.
 """
@@ -27,6 +29,8 @@ from bucketlake.spark.local import local_session
 ROWS_PER_BUCKET = 20
 TURNS = 4
 BUCKETS_WRITTEN, ROWS_WRITTEN = 256, 900
+PUTS = ((1_000, 2), (5_000, 1))
+"""Partitions, and buckets in each."""
 SCHEMA = pa.schema([("id", pa.string()), ("ts", pa.int64()), ("amount", pa.int64())])
 
 
@@ -107,12 +111,45 @@ def writes(session: SparkSession, folder: Path) -> Shown:
     return shown
 
 
+def puts(session: SparkSession, folder: Path) -> Shown:
+    """Load new tables of many partitions, and upsert a row into every bucket or so; merge-on-read."""
+    shown = Shown(title="Many partitions, CPU s [wall s]", title_justify="left")
+    for name in ("partitions", "buckets in each", "load", "upsert", "upsert again"):
+        shown.add_column(name, justify="right")
+    for partitions, buckets in PUTS:
+        count = ROWS_PER_BUCKET * partitions * buckets
+        loaded = _in_partitions(rows(count, 0), partitions)
+        table = create_table(
+            folder / f"{partitions} partitions",
+            loaded.schema,
+            key="id",
+            partition="dt",
+            ordering="ts",
+            buckets=buckets,
+            maintenance="off",
+        )
+        costs = [metered(os.getpid(), partial(table.bulk_insert, session.createDataFrame(loaded))).cost]
+        for turn in (1, 2):
+            changed = _in_partitions(rows(partitions * buckets, turn), partitions)
+            costs.append(metered(os.getpid(), partial(table.upsert, session.createDataFrame(changed))).cost)
+        found = table.to_arrow(columns=["id"]).num_rows
+        assert found == count, f"{found:,} rows, expected {count:,}"
+        cells = [f"{cost.cpu_s:.2f} [{cost.wall_s:.2f}]" for cost in costs]
+        shown.add_row(f"{partitions:,}", str(buckets), *cells)
+    return shown
+
+
+def _in_partitions(batch: pa.Table, partitions: int) -> pa.Table:
+    return batch.append_column("dt", pa.array([f"p{n % partitions:05d}" for n in range(batch.num_rows)]))
+
+
 def main(arguments: list[str] | None = None, show: Any = None) -> None:
     def run(folder: Path, counts: list[int]) -> Iterator[Shown]:
         session = local_session()
         session.range(10).count()
         yield reads_of(session, folder, counts)
         yield writes(session, folder)
+        yield puts(session, folder)
 
     run_in_folder(run, __doc__ or "", [80, 1_000, 10_000], arguments, show)
 

@@ -121,14 +121,19 @@ class _Sampler(threading.Thread):
                 self._unasked_s[process] = _cpu_s(process)
 
 
-def _tree(root: int) -> list[int]:
+def process_tree(root: int) -> list[tuple[int, int]]:
+    """List a process and those below it, each with its parent; 0 for that of the root."""
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
-    found = [root]
-    for process in found:
-        found += children.get(process, [])
+    found = [(root, 0)]
+    for process, _ in found:
+        found += [(child, process) for child in children.get(process, [])]
     return found
+
+
+def _tree(root: int) -> list[int]:
+    return [process for process, _ in process_tree(root)]
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Results as tables: for a terminal, and as the page docs/benchmarks.md.
+"""Results as tables: for a terminal, and for the page docs/benchmarks.md.
 
 Ratios are to Hudi in the same race. CPU comes first: it is what a shared machine does not distort.
 """
@@ -15,7 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.contestants import CONTESTANTS, FILES, HUDI, HUDI_AS_IT_COMES, HUDI_RECORD
+from benchmarks.contestants import FILES, HUDI, HUDI_AS_IT_COMES, HUDI_RECORD
+from benchmarks.page import filled
 from benchmarks.race import Result, Score
 
 COLUMNS = ("contestant", "CPU", "wall", "p95", "memory", "others", "× cheaper", "× faster")
@@ -38,46 +39,6 @@ WRITE_COLUMNS = (
 
 _PEERS = (HUDI_AS_IT_COMES.name, HUDI.name, HUDI_RECORD.name)
 
-PAGE = """\
-# Benchmarks
-
-Made by `{command}` on {date}; not edited by hand.
-
-{machine}
-
-**Data.** Orders with nine columns (a random key of 18 characters, a note of 60) in 20 daily partitions, one
-of which holds 40 %. Hudi 1.2.0 wrote the tables that are read: simple bucket index, four buckets per
-partition, zstd, no metadata table. `plain` is copy-on-write after a bulk insert. `merged` is merge-on-read
-after a bulk insert and five upserts of 5 % each (half changes, half new orders, 2 % of the changes late), not
-compacted: Avro log blocks over base files.
-
-**Method.** Every contestant is a process of its own with two cores (Spark: `local[2]`, {driver_memory}
-driver, equal settings). {warm_ups} warm-up rounds, then {repeats} rounds, contestants in turn, so that noise
-hits all; medians are shown. CPU is that of the whole process tree, JVM and Python workers included; memory
-is the most it had, shared pages counted once. Each question opens the table, lists, plans and reads anew.
-A lookup fetches a
-row by its key, {lookups} keys in all: mean CPU, median wall and 95th percentile of one lookup. Every answer
-was compared with the truth that DuckDB computes from the inputs. `others` is the share of the machine that
-other processes took meanwhile. `× cheaper` is Hudi's CPU time over the contestant's, `× faster` the same of
-wall time, both within one race, on a local disk with a warm page cache: they say nothing about clusters or
-object stores.
-
-**Writing.** Everybody makes the same table, with the same buckets and codec, from the same Parquet files: a bulk
-load of all orders, then the five upserts; then the logs are compacted and the files that this made superfluous
-cleaned away. Hudi takes part twice: as it comes, with its metadata table, against which `×` is told, and without
-one. A step is taken by all in turn before the next.
-Tables of {warm_up_rows:,} orders are written to warm up ({warm_ups}), then those of the full size
-({write_repeats}); the load is the median of these, the upsert the median of all their batches. `written` and
-`files` are what a step left new or changed in the table's folder, without Hadoop's checksums. `× floor` is
-CPU over the floor's. The table is compared with the truth after the load and at the end, by processes that only
-read, ours by Hudi's reader too.
-
-| contestant | what it is |
-|---|---|
-{contestants}
-
-{tables}"""
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -87,9 +48,7 @@ class Setting:
     warm_ups: int
     repeats: int
     write_repeats: int
-    warm_up_rows: int
     driver_memory: str
-    lookups: int
     versions: Mapping[str, Mapping[str, str]]
     """By contestant."""
 
@@ -105,32 +64,23 @@ def print_results(results: Sequence[Result], console: Console) -> None:
 
 
 def write_page(path: Path, results: Sequence[Result], setting: Setting) -> None:
-    """Write the page; it holds what this run measured and nothing older."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shown = {score.contestant for result in results for score in result.scores}
-    path.write_text(
-        PAGE.format(
-            command=setting.command,
-            date=datetime.date.today().isoformat(),
-            machine=_machine(setting),
-            driver_memory=setting.driver_memory,
-            warm_ups=setting.warm_ups,
-            repeats=setting.repeats,
-            write_repeats=setting.write_repeats,
-            warm_up_rows=setting.warm_up_rows,
-            lookups=setting.lookups,
-            contestants="\n".join(
-                f"| {c.name} | {c.note} |" for c in CONTESTANTS.values() if c.name in shown
-            ),
-            tables="\n".join(_markdown(result) for result in results),
-        )
-    )
+    """Fill what the page has of these races; it holds what this run measured and nothing older."""
+    lines = [
+        f"Measured {datetime.date.today().isoformat()} by `{setting.command}`: {setting.warm_ups} rounds to warm up, "
+        f"{setting.repeats} of each question, {setting.write_repeats} tables written; {setting.driver_memory} for each "
+        f"Spark driver.",
+        "",
+        _machine(setting),
+        "",
+        *(line for result in results for line in _markdown(result)),
+    ]
+    path.write_text(filled(path.read_text(), "warm", lines))
 
 
-def _markdown(result: Result) -> str:
+def _markdown(result: Result) -> list[str]:
     columns = _columns(result)
-    lines = [f"## {_title(result)}", "", _line(columns), "|---|" + "---:|" * (len(columns) - 1)]
-    return "\n".join([*lines, *map(_line, _rows(result)), ""])
+    rule = "|---|" + "---:|" * (len(columns) - 1)
+    return [f"**{_title(result)}**", "", _line(columns), rule, *map(_line, _rows(result)), ""]
 
 
 def _line(cells: Sequence[str]) -> str:

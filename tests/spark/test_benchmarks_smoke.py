@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchmarks import (
     cold,
+    cold_profile,
     dynamic_buckets,
     growth,
     index_cache,
@@ -27,8 +28,8 @@ from benchmarks import (
 )
 from benchmarks.contestants import BUCKETLAKE, PIPELINED, RECORD, Contestant, Here, Respondent, Running
 from benchmarks.data import make_arrivals
-from benchmarks.page import fill
-from benchmarks.report import print_results
+from benchmarks.page import BENCHMARKS, fill, filled
+from benchmarks.report import Setting, print_results, write_page
 from benchmarks.smoke import DAYS, index_small, read_small, write_small
 from benchmarks.workers.bucketlake_alone import BucketlakeAlone
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
@@ -36,6 +37,7 @@ from benchmarks.workers.bucketlake_pipelined import BucketlakePipelined
 from benchmarks.workers.bucketlake_record import BucketlakeRecord
 from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.table import Table as Shown
 
 from bucketlake import SimpleBuckets
 from judges.hudi_jvm import HudiJvm
@@ -82,10 +84,11 @@ def test_the_benchmark_of_dynamic_buckets_runs(monkeypatch: pytest.MonkeyPatch) 
 def test_the_benchmark_of_many_files_runs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many_files, "TURNS", 2)
     monkeypatch.setattr(many_files, "BUCKETS_WRITTEN", 4)
+    monkeypatch.setattr(many_files, "PUTS", ((3, 2),))
     monkeypatch.setattr(many_files, "local_session", lambda: spark)
     shown: list[object] = []
     many_files.main(["--keys", "3"], show=shown.append)
-    assert len(shown) == 2
+    assert len(shown) == 3
 
 
 def test_the_benchmark_of_cold_processes_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +101,25 @@ def test_the_benchmark_of_cold_processes_runs(tmp_path: Path, monkeypatch: pytes
     chosen = ["--only", cold.ALONE.name, "--place", str(tmp_path)]
     cold.main(["--rows", "2000", "--rounds", "1", *chosen], show=shown.append)
     assert len(shown) == 1
+
+
+def test_the_profile_of_a_cold_session_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def here(contestants: list[Contestant], **_: object) -> Iterator[Running]:
+        yield Running({one.name: Here(BucketlakeAlone()) for one in contestants}, {})
+
+    monkeypatch.setattr(cold_profile, "started", here)
+    shown: list[Shown] = []
+    chosen = ["--contestant", cold.ALONE.name, "--place", str(tmp_path)]
+    cold_profile.main(["--rows", "2000", *chosen], show=shown.append)
+    assert [table.row_count for table in shown] == [6], "a line for each step"
+
+
+@pytest.mark.parametrize(
+    "name", ["cold", "cold-profile", "small-batches", "many-files", "growth", "warm", "commits", "aging"]
+)
+def test_the_page_has_a_place_for_every_table_that_is_filled(name: str) -> None:
+    assert f"{name}: start" in filled(BENCHMARKS.read_text(), name, ["measured"])
 
 
 def test_the_benchmark_of_growth_runs_and_fills_its_page(
@@ -198,6 +220,11 @@ def test_the_benchmark_of_writing_runs_and_all_tables_hold_the_truth(
         "a file for each of 4 buckets in every partition"
     )
     print_results(results, Console(quiet=True))
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- warm: start -->\nold\n<!-- warm: end -->\nafter\n")
+    write_page(page, results, Setting("make bench", 2, 5, 1, "4g", {"bucketlake": {"spark": "4.1"}}))
+    assert page.read_text().count("| bucketlake |") >= len(loads) - 1
+    assert "old" not in page.read_text()
 
 
 def test_the_benchmark_of_secondary_indexes_beside_others_runs_and_all_answers_are_true(
