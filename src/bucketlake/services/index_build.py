@@ -67,6 +67,7 @@ from bucketlake.services.tasks import Tasks
 from bucketlake.state import TableState, load_state
 from bucketlake.storage import FileStat, Store, in_parallel, render_bytes
 from bucketlake.timeline import Action, Clock, Timeline, delete_pending, instant_ms
+from bucketlake.write.state import is_non_blocking
 
 KEYS_PER_SHARD = 4_000_000
 """How many keys a shard is to have if nobody says how many shards there are."""
@@ -498,6 +499,17 @@ def refuse_keyless(state: TableState, kind: str) -> None:
             found="not stored in its files, or made up by who wrote them",
             supported=f"{kind} indexes of tables that store keys of their own",
             remedy="Read the table without one.",
+        )
+
+
+def refuse_non_blocking(state: TableState, kind: str) -> None:
+    """Refuse an index of a table in which two writers may bring one key, and neither is run again."""
+    if is_non_blocking(state.properties):
+        raise UnsupportedError(
+            subject=f"the table {state.store.uri}",
+            found="non-blocking: of two writers that bring a key, none knows whether it is new",
+            supported=f"{kind} indexes of tables whose writers wait for each other",
+            remedy="Read with filters on partitions and keys; or make a table without non_blocking, and copy the rows.",
         )
 
 

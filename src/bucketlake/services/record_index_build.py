@@ -65,6 +65,7 @@ from bucketlake.services.index_build import (
     look_at_slices,
     plan_slices,
     refuse_keyless,
+    refuse_non_blocking,
     refuse_others,
     rows_by_partition,
     runs_of,
@@ -142,6 +143,7 @@ def check_index(state: TableState, index: RecordIndex) -> None:
     check_buildable(state)
     check_record_index(index)
     refuse_keyless(state, "record-level")
+    refuse_non_blocking(state, "record-level")
     properties, uri = state.properties, state.store.uri
     if properties.engine in RECORD_LEVEL:
         is_said = properties.engine == IndexType.RECORD_LEVEL_INDEX

@@ -39,6 +39,7 @@ from bucketlake.services.index_build import (
     build_by,
     plan_slices,
     refuse_keyless,
+    refuse_non_blocking,
     rows_by_partition,
     shards_for,
     throw_away,
@@ -118,6 +119,7 @@ def checked_definition(
 
 def _check(state: TableState, definition: SecondaryIndexDefinition, *, gets_record_index: bool) -> None:
     check_buildable(state)
+    refuse_non_blocking(state, "secondary")
     _check_column(state, definition.column)
     refuse_partitioned(state.store, state.properties)
     if not gets_record_index:

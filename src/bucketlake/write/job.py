@@ -49,6 +49,7 @@ from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, FileGroupId, Listed
 from bucketlake.layout.names import path_in_partition
 from bucketlake.logfile import LogFormat
+from bucketlake.metadata.places import RECORD_INDEX, SECONDARY_PREFIX
 from bucketlake.schema import META_COLUMNS, evolve
 from bucketlake.state import TableState, files_of, load_state, look_at_files, table_schema
 from bucketlake.storage import Store
@@ -624,9 +625,16 @@ def _check_listed(state: TableState) -> None:
     if listed and is_non_blocking(state.properties):
         raise ConfigError(
             f"{state.store.uri} lists the index {listed[0].word}, which is told of every key that comes or goes, and "
-            f"is non-blocking: of two writers that bring a key, none knows whether it is new. Take the index off the "
-            f"list."
+            f"is non-blocking: of two writers that bring a key, none knows whether it is new. "
+            f"{_off_the_list([one.word for one in listed])}"
         )
+
+
+def _off_the_list(words: Sequence[str]) -> str:
+    names = [word.removeprefix(SECONDARY_PREFIX) for word in words if word.startswith(SECONDARY_PREFIX)]
+    drops = [f"table.drop_index({name!r})" for name in names]
+    drops += ["table.metadata.drop(record_index=True)"] if RECORD_INDEX in words else []
+    return f"Drop what it lists: {', then '.join(drops)}." if drops else "Take the index off the list."
 
 
 def _check_partitions(partitions: Sequence[str], known: Iterable[str]) -> None:

@@ -136,6 +136,46 @@ def test_beside_a_record_level_index_for_each_partition_there_is_none(index: Any
             table.create_index("by_name", on="name", record_index=record_index)
 
 
+def test_a_non_blocking_table_gets_no_index_that_would_keep_its_writers_out() -> None:
+    table = create_table(
+        "memory://non-blocking",
+        SCHEMA,
+        key="id",
+        ordering="ts",
+        buckets=1,
+        table_type="MERGE_ON_READ",
+        non_blocking=True,
+    )
+    row = pa.Table.from_pylist([{"id": 1, "city": "Oslo", "ts": 1}], SCHEMA)
+    table.upsert(row)
+    before = files_of(table)
+    for call in (
+        lambda: table.create_index("by_city", on="city", record_index=True),
+        lambda: table.create_index("by_city", on="city"),
+        lambda: table.metadata.build(record_index=True),
+        lambda: table.metadata.plan_build(record_index=True, per_partition=True),
+    ):
+        with pytest.raises(UnsupportedError, match=r"non-blocking: of two writers .*without non_blocking"):
+            call()
+    assert files_of(table) == before
+    assert table.upsert(row).instant is not None
+
+
+def test_whoever_cannot_write_a_non_blocking_table_is_told_what_to_drop() -> None:
+    store = filled(SimpleBuckets(2))
+    table = table_of(store)
+    table.create_index("by_name", on="name", record_index=True)
+    update_properties(store, {"bucketlake.non.blocking": "true"})  # as if Hudi had built them
+    said = (
+        r"Drop what it lists: table.drop_index\('by_name'\), then table.metadata.drop\(record_index=True\)\."
+    )
+    with pytest.raises(ConfigError, match=said):
+        table_of(store).upsert(orders([1], "x", 9))
+    table.drop_index("by_name")
+    table.metadata.drop(record_index=True)
+    assert table_of(store).upsert(orders([1], "x", 9)).instant is not None
+
+
 def test_a_key_in_two_partitions_is_refused_with_both_places() -> None:
     store = filled(SimpleBuckets(2))
     table = table_of(store)
