@@ -184,7 +184,7 @@ def _as_float(value: Any) -> tuple[bool, float]:
 def _plain(value: Any, kind: pa.DataType) -> Any:
     """Return the Python value that numpy's, Arrow's or a whole Decimal stands for."""
     if isinstance(value, np.datetime64):
-        value = pa.scalar(value)
+        value = pa.array(np.array([value]))[0]  # `pa.scalar` takes no day
     if isinstance(value, pa.Scalar):
         return value.as_py()
     if isinstance(value, np.generic):
@@ -208,7 +208,9 @@ def _fits(value: object, kind: pa.DataType) -> tuple[bool, str]:
             isinstance(value, Decimal) and value.is_finite()
         ), "a decimal.Decimal, neither NaN nor infinite"
     if pa.types.is_string(kind):
-        return isinstance(value, str), "a str"
+        if not isinstance(value, str):
+            return False, "a str"
+        return _is_unicode(value), "a str without lone surrogates, which no file can hold"
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return isinstance(value, bytes), "bytes"
     if pa.types.is_date(kind):
@@ -221,6 +223,15 @@ def _fits(value: object, kind: pa.DataType) -> tuple[bool, str]:
             return isinstance(value, datetime.datetime) and not aware, "a datetime.datetime without time zone"
         return aware, "a datetime.datetime with its time zone"
     return False, "a column of another type: filters on this one are not supported"
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a text has no half of a surrogate pair that stands alone, as Python lets it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def apply_filters(batch: pa.RecordBatch, filters: Sequence[Filter]) -> pa.RecordBatch:

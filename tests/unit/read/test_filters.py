@@ -6,6 +6,7 @@ import operator
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -66,6 +67,8 @@ def test_a_filter_is_parsed_once(raw: Any, parsed: Filter) -> None:
         (("id", "in", ["a"]), "an int of 32 bits"),
         (("id", "not in", [1, None]), "null"),
         (("name", "=", 7), "a str"),
+        (("name", "=", "a\ud800"), "without lone surrogates"),
+        (("name", "in", ["a", "\ud800"]), "without lone surrogates"),
         (("name", "in", "abc"), "takes a list"),
         (("raw", "=", "text"), "bytes"),
         (("ok", "=", 1), "True or False"),
@@ -85,6 +88,13 @@ def test_a_filter_that_does_not_fit_is_refused(raw: Any, message: str) -> None:
     with pytest.raises(FilterError) as refused:
         parse_filters([raw], SCHEMA)
     assert message in str(refused.value)
+
+
+def test_a_day_may_be_numpys() -> None:
+    (found,) = parse_filters([("day", "=", np.datetime64("2024-01-01"))], SCHEMA)
+    assert found.value == datetime.date(2024, 1, 1)
+    with pytest.raises(FilterError, match=r"datetime64: expected a datetime\.date"):
+        parse_filters([("day", "=", np.datetime64("NaT", "D"))], SCHEMA)
 
 
 NAN = math.nan
