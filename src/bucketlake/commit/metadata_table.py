@@ -132,10 +132,23 @@ def check_maintained(store: Store, properties: TableProperties) -> None:
             supported=f"writing where {FILES} is all, or has beside it statistics of columns that "
             f"{INDEX_DEFINITIONS_PATH} names, in version V2: Hudi reads by {', '.join(others)} too, and would miss our "
             f"rows",
-            remedy=f"Delist the others with `bucketlake metadata delist {store.uri}`, or let every write do so: "
-            f"`bucketlake alter {store.uri} --on-unmaintained delist`. Hudi's writers make them again unless they are "
-            f"told not to: see docs/metadata-table.md.",
+            remedy=f"{_without_record_index(store, properties, others)}Delist the others with `bucketlake metadata "
+            f"delist {store.uri}`, or let every write do so: `bucketlake alter {store.uri} "
+            f"--on-unmaintained delist`. Hudi's writers make them again unless they are told not to: see "
+            f"docs/metadata-table.md.",
         )
+
+
+def _without_record_index(store: Store, properties: TableProperties, others: Collection[str]) -> str:
+    """Say how secondary indexes are mended from under which the record-level index was taken, as Hudi does."""
+    if RECORD_INDEX in properties.metadata_partitions:
+        return ""
+    if not any(name in secondary_indexes(store, properties) for name in others):
+        return ""
+    return (
+        f"Somebody has dropped the record-level index, which secondary indexes need. Build both again: "
+        f"`bucketlake metadata build {store.uri} --record-index --yes`. Or without them: "
+    )
 
 
 @dataclass(frozen=True, slots=True)

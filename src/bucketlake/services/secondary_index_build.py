@@ -122,9 +122,9 @@ def _check(state: TableState, definition: SecondaryIndexDefinition, *, gets_reco
     refuse_non_blocking(state, "secondary")
     _check_column(state, definition.column)
     refuse_partitioned(state.store, state.properties)
+    _refuse_other(state.store, state.properties, definition)
     if not gets_record_index:
         _check_record_index(state)
-    _refuse_other(state.store, state.properties, definition)
 
 
 def why_not_buildable(state: TableState, column: str) -> str | None:
@@ -218,6 +218,12 @@ def _refuse_other(store: Store, properties: TableProperties, asked: SecondaryInd
     drops = f"Drop it first: table.drop_index({asked.name!r})."
     if asked.partition in listed:
         if known is not None and known.column == asked.column:
+            if RECORD_INDEX not in listed:
+                raise ConfigError(
+                    f"{store.uri} has the index {asked.name!r} of {asked.column!r}, and nobody goes by it: the "
+                    f"record-level index, which leads from keys to rows, was dropped. Build both again: "
+                    f"table.metadata.build(record_index=True)."
+                )
             raise ConfigError(f"{store.uri} has the index {asked.name!r} of {asked.column!r} already.")
         of = f"of {known.column!r}" if known is not None else "that cannot be kept"
         raise ConfigError(f"{store.uri} has an index {asked.name!r} {of}, not of {asked.column!r}. {drops}")

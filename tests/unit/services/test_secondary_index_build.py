@@ -14,7 +14,7 @@ import pytest
 from bucketlake import RecordIndex, SimpleBuckets, Table
 from bucketlake.commit.metadata_table import LISTED
 from bucketlake.config import load_properties, update_properties
-from bucketlake.errors import ConcurrentWriteError, ConfigError, ProofError
+from bucketlake.errors import ConcurrentWriteError, ConfigError, ProofError, UnsupportedError
 from bucketlake.index.told import IndexValue
 from bucketlake.layout.names import INDEX_BUILDS_FOLDER
 from bucketlake.metadata.index_definitions import definitions
@@ -477,6 +477,16 @@ def test_what_others_have_dropped_or_left_alone_is_said_with_what_to_do() -> Non
     (status,) = table.indexes()
     assert status.is_listed and not status.is_in_step
     assert "the record-level index was dropped" in status.state
+    for record_index in (False, True):
+        with pytest.raises(
+            ConfigError, match=r"nobody goes by it: .*table\.metadata\.build\(record_index=True\)"
+        ):
+            table.create_index("by_name", on="name", record_index=record_index)
+    with pytest.raises(
+        UnsupportedError, match=r"Build both again: `bucketlake metadata build .* --record-index"
+    ):
+        table.upsert(orders([3], "refused", 10))
+    assert table.get_by("name", "untold 3").num_rows == 1
     plan = table.metadata.plan_build(record_index=True)
     table.run(plan)
     check(store, 30)
