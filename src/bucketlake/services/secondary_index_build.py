@@ -22,7 +22,14 @@ from bucketlake.index.secondary import is_indexable
 from bucketlake.keygen import KeyGenerator
 from bucketlake.metadata.growth import growth_of
 from bucketlake.metadata.index_definitions import forget_definition
-from bucketlake.metadata.places import RECORD_INDEX, SECONDARY_BUILT, SECONDARY_PREFIX, WANTED, folder_of
+from bucketlake.metadata.places import (
+    PARTITION_STATS,
+    RECORD_INDEX,
+    SECONDARY_BUILT,
+    SECONDARY_PREFIX,
+    WANTED,
+    folder_of,
+)
 from bucketlake.metadata.record_shards import SHARDS_MAX
 from bucketlake.metadata.secondary_index import (
     SecondaryBuild,
@@ -55,6 +62,11 @@ from bucketlake.timeline import Clock, process_clock
 
 NAME_LENGTH_MAX = 128
 
+_BESIDE_STATISTICS = (
+    "Hudi 1.2.0 fails to write to a table that has a secondary index beside partition_stats, as this one has. If Hudi "
+    'writes to it, see "Beside Hudi" in docs/secondary-index.md'
+)
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _log = logging.getLogger("bucketlake.services")
 
@@ -66,9 +78,12 @@ class SecondaryIndexBuild(IndexBuild):
     bytes_per_key = SecondaryKind(SecondaryIndexDefinition("", "")).bytes_per_entry
     name: str
     column: str
+    beside_statistics: bool = False
+    """Whether Hudi keeps statistics of partitions."""
 
     def __str__(self) -> str:
         lines = self.lines(per_key="bytes per row, more where values are long")
+        lines += [f"  {_BESIDE_STATISTICS}"] if self.beside_statistics else []
         return "\n".join(
             [f"build the secondary index {self.name} of {self.column} for {self.table}:", *lines]
         )
@@ -263,6 +278,7 @@ def plan_secondary_index(
         table=state.store.uri,
         name=definition.name,
         column=definition.column,
+        beside_statistics=PARTITION_STATS in state.properties.metadata_partitions,
         shards=draft.shards,
         rows=rows,
         **work_of(state, plan, draft),
@@ -287,6 +303,8 @@ def build_secondary_index(
         return None
     _check(state, definition, gets_record_index=False)
     draft = _draft_to_go_on_with(state, kind, shards) or _begun(state, kind, shards)
+    if PARTITION_STATS in state.properties.metadata_partitions:
+        _log.warning("%s: %s", store.uri, _BESIDE_STATISTICS)
     clock = clock or process_clock(state.properties.timeline_timezone)
     built = build_by(store, draft, _SecondaryListing(kind), tasks=tasks, clock=clock)
     if built is None:

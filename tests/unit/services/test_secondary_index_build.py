@@ -28,6 +28,7 @@ from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.timeline import write_requested
 from stand_ins.aging import Bucket
 from stand_ins.built_index import CountedTasks, check_built, filled, is_index_listed, table_of
+from stand_ins.listed_statistics import list_statistics
 from stand_ins.made_index import check_secondary, with_secondary_index
 from stand_ins.metadata_check import check_metadata
 from stand_ins.orders_table import orders
@@ -490,6 +491,24 @@ def test_what_others_have_dropped_or_left_alone_is_said_with_what_to_do() -> Non
     plan = table.metadata.plan_build(record_index=True)
     table.run(plan)
     check(store, 30)
+
+
+def test_beside_statistics_of_partitions_it_says_that_hudi_will_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = filled(INDEXES[0])
+    table = table_of(store)
+    plan = table.plan_create_index("by_name", on="name", record_index=True)
+    assert "partition_stats" not in str(plan)
+    list_statistics(store, ["id", "name", "ts"])
+    plan = table.plan_create_index("by_name", on="name", shards=1, record_index=True)
+    assert "Hudi 1.2.0 fails to write to a table that has a secondary index beside partition_stats" in str(
+        plan
+    )
+    assert not caplog.records
+    assert table.run(plan) is not None
+    assert "beside partition_stats" in caplog.text
+    check(store, 28)
 
 
 def test_an_index_of_hudi_s_is_rebuilt_dropped_and_made_anew_as_ours_are(
