@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import RecordIndex, SimpleBuckets, Table, create_table
+from bucketlake.errors import UnsupportedError
 from bucketlake.index.told import IndexValue
-from judges.hudi_jvm import HudiJvm, options_for
+from judges.hudi_jvm import HudiJvm, JudgeError, options_for
+from plugins.soak import IS_SOAK
 from stand_ins.made_index import check_secondary
 from stand_ins.metadata_check import check_metadata
 
@@ -70,13 +72,75 @@ def test_hudi_finds_rows_by_an_index_that_we_have_built_and_keeps_it(
     _check(hudi, path, cities)
 
 
-KEEPING = {
+@pytest.mark.shows("R11")
+def test_a_write_of_hudis_that_drops_the_index_hides_no_row_and_it_can_be_made_again(
+    hudi: HudiJvm, tmp_path: Path
+) -> None:
+    """Its defaults drop indexes that they do not name."""
+    path = tmp_path / "t"
+    table = create_table(path, SCHEMA, key="id", partition="dt", ordering="ts", buckets=2, name="places")
+    cities: dict[str, str | None] = {f"k{n}": ("Oslo", "Rome")[n % 2] for n in range(6)}
+    table.upsert(_rows(cities, 1))
+    table.create_index("by_city", on="city", shards=2, record_index=True)
+    told = options_for("places", table_type="COPY_ON_WRITE", index="BUCKET", buckets=2, more=FORGETFUL)
+    hudi.write(path, _rows({"k0": "Rome", "k9": "Oslo"}, 2), told)
+    cities |= {"k0": "Rome", "k9": "Oslo"}
+    table = Table.open(path)
+    (status,) = table.indexes()
+    assert "the record-level index was dropped" in status.state
+    oslo = sorted(key for key, city in cities.items() if city == "Oslo")
+    assert sorted(table.to_arrow(filters=[("city", "=", "Oslo")])["id"].to_pylist()) == oslo
+    assert sorted(table.get_by("city", "Oslo")["id"].to_pylist()) == oslo
+    with pytest.raises(UnsupportedError, match="Build both again"):
+        table.upsert(_rows({"k1": "Oslo"}, 3))
+    table.metadata.build(record_index=True)
+    table.upsert(_rows({"k1": "Oslo"}, 3))
+    cities["k1"] = "Oslo"
+    _check(hudi, path, cities)
+
+
+@pytest.mark.skipif(not IS_SOAK, reason="what Hudi cannot do by itself is looked at in `make soak`")
+def test_hudi_cannot_write_beside_statistics_until_it_is_told_to_drop_them(
+    hudi: HudiJvm, tmp_path: Path
+) -> None:
+    """As the documentation says. If this fails because Hudi can, judges need not be kept from it."""
+    path = tmp_path / "t"
+    table = create_table(path, SCHEMA, key="id", partition="dt", ordering="ts", buckets=2, name="places")
+    cities: dict[str, str | None] = {f"k{n}": ("Oslo", "Rome")[n % 2] for n in range(6)}
+    table.upsert(_rows(cities, 1))
+    table.create_index("by_city", on="city", shards=2, record_index=True)
+    quiet = {**KEEPING, "hoodie.metadata.streaming.write.enabled": "false"}
+    default = {name: value for name, value in quiet.items() if ".stats." not in name}
+    dropping = {name: value for name, value in quiet.items() if ".auto.delete." not in name}
+
+    def write(settings: Mapping[str, str], ts: int) -> None:
+        told = options_for("places", table_type="COPY_ON_WRITE", index="BUCKET", buckets=2, more=settings)
+        hudi.write(path, _rows({"k0": "Rome", "k9": "Oslo"}, ts), told)
+
+    with pytest.raises(JudgeError, match="NullPointerException"):
+        write(default, 2)
+    with pytest.raises(JudgeError, match="NullPointerException"):
+        write(quiet, 3)
+    assert "partition_stats" in Table.open(path).properties.metadata_partitions
+    _check_ours(path, cities)
+    write(dropping, 4)
+    cities |= {"k0": "Rome", "k9": "Oslo"}
+    assert "partition_stats" not in Table.open(path).properties.metadata_partitions
+    _check(hudi, path, cities)
+
+
+FORGETFUL = {
     **WITH,
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.index.partition.stats.enable": "false",
+}
+"""Hudi fails on a table with a secondary index if it has to gather statistics of columns first."""
+
+KEEPING = {
+    **FORGETFUL,
     "hoodie.metadata.global.record.level.index.enable": "true",
     "hoodie.metadata.auto.delete.partitions": "false",
     "hoodie.record.index.update.partition.path": "true",
-    "hoodie.metadata.index.column.stats.enable": "false",
-    "hoodie.metadata.index.partition.stats.enable": "false",
 }
 """What a Hudi writer must be told to keep our indexes."""
 
@@ -87,15 +151,19 @@ def _rows(cities: Mapping[str, str | None], ts: int) -> pa.Table:
 
 
 def _check(hudi: HudiJvm, path: Path, cities: Mapping[str, str | None]) -> None:
+    _check_ours(path, cities)
+    for city in ("Oslo", "Rome", "a$b", "nowhere"):
+        expected = sorted(key for key, where in cities.items() if where == city)
+        assert _found(hudi, path, city) == expected, city
+
+
+def _check_ours(path: Path, cities: Mapping[str, str | None]) -> None:
     table = Table.open(path)
     check_secondary(table)
     assert check_metadata(table.store)
     (status,) = table.indexes()
     assert status.is_in_step, status.state
     assert {row["id"]: row["city"] for row in table.to_arrow().to_pylist()} == cities
-    for city in ("Oslo", "Rome", "a$b", "nowhere"):
-        expected = sorted(key for key, where in cities.items() if where == city)
-        assert _found(hudi, path, city) == expected, city
 
 
 def _found(hudi: HudiJvm, path: Path, city: str) -> list[str]:
