@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from bucketlake import RecordIndex, Table, create_table
@@ -91,6 +94,63 @@ def test_the_types_are_those_that_hudi_indexes() -> None:
 def test_values_are_looked_up_where_each_has_one_spelling_only() -> None:
     certain = {name for name, kind in TYPES.items() if is_certain_for_reads(kind)}
     assert certain == {"string", "int8", "int16", "int32", "int64", "date32"}
+
+
+KINDS = {name.partition("[")[0]: kind for name, kind in TYPES.items()}
+"""Under names that columns can have."""
+EXTREMES: dict[str, list[Any]] = {
+    "string": ["", "a$b", "\\", "\0", "x" * 3_000],
+    "int32": [0, -1, 2**31 - 1, -(2**31)],
+    "int64": [0, -1, 2**63 - 1, -(2**63)],
+    "date32": [date(1970, 1, 1), date(1, 1, 1), date(9999, 12, 31)],
+    "timestamp": [
+        datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC),
+        datetime(2026, 6, 18, tzinfo=UTC),
+    ],
+    "float": [0.0, -0.0, float("nan"), float("inf"), 1e-40],
+    "double": [0.0, -0.0, float("nan"), float("-inf"), 5e-324, 1e23],
+}
+
+
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_values_of_every_type_come_go_and_are_found(table_type: str) -> None:
+    schema = pa.schema([("id", pa.string()), ("ts", pa.int64())] + [(name, KINDS[name]) for name in EXTREMES])
+    table = create_table(
+        f"memory://secondary-{next(_names)}",
+        schema,
+        key="id",
+        ordering="ts",
+        index=RecordIndex(shards=1),
+        table_type=table_type,
+        maintenance="off",
+    )
+    for number, name in enumerate(EXTREMES):
+        table.create_index(f"by_{number}", on=name, shards=2)
+    longest = max(map(len, EXTREMES.values()))
+    for ts in range(1, longest + 2):  # each row has each value in its turn, and null
+        turned = [
+            {"id": f"k{n}", "ts": ts}
+            | {name: [*values, None][(n + ts) % (len(values) + 1)] for name, values in EXTREMES.items()}
+            for n in range(longest + 1)
+        ]
+        table.upsert(pa.Table.from_pylist(turned, schema))
+        assert check_secondary(table) == len(EXTREMES) * (longest + 1)
+    for ts, (one, other) in enumerate(
+        [(0.0, 0.0), (-0.0, 0.0), (-0.0, -0.0)], longest + 2
+    ):  # nothing else changes
+        zero = {"id": "k0", "ts": ts, "float": one, "double": other}
+        table.upsert(pa.Table.from_pylist([zero], schema))
+        assert check_secondary(table) == len(EXTREMES) * (longest + 1)
+    rows_there = table.to_arrow()
+    for name, values in EXTREMES.items():
+        for value in [*values, None]:
+            wanted = pc.is_null(rows_there[name]) if value is None else pc.equal(rows_there[name], value)
+            if isinstance(value, float) and math.isnan(value):
+                wanted = pc.is_nan(rows_there[name])
+            found = table.get_by(name, value)["id"].to_pylist()
+            assert sorted(found) == sorted(rows_there.filter(wanted)["id"].to_pylist()), (name, value)
+    table.delete([f"k{n}" for n in range(longest + 1)])
+    assert check_secondary(table) == 0
 
 
 # What is refused -------------------------------------------------------------
