@@ -241,6 +241,24 @@ DYNAMIC_CASES: dict[str, tuple[Write, Write, set[Row], dict[str, int]]] = {
         {*BEFORE, ("m", "p1", 4, "ours"), ("n", "p1", 5, "theirs")},
         {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 1},
     ),
+    "a bucket that takes the keys of both": (
+        upsert(("m", "p1", 4, "ours"), ("c", "p1", 4, "ours")),
+        upsert(("n", "p1", 5, "theirs"), ("c", "p1", 5, "theirs")),
+        {("a", "p0", 1, "x"), B, ("m", "p1", 4, "ours"), ("n", "p1", 5, "theirs"), ("c", "p1", 5, "theirs")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 1},
+    ),
+    "a bucket that takes the keys of one": (
+        upsert(("m", "p1", 4, "ours"), ("o", "p1", 4, "ours")),
+        upsert(("n", "p1", 5, "theirs")),
+        {*BEFORE, *((key, "p1", 4, "ours") for key in "mo"), ("n", "p1", 5, "theirs")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 2},
+    ),
+    "a full bucket, of which both have keys": (
+        upsert(("a", "p0", 4, "ours"), ("m", "p0", 4, "ours")),
+        upsert(("a", "p0", 5, "theirs"), ("b", "p0", 5, "theirs")),
+        {C, ("a", "p0", 5, "theirs"), ("b", "p0", 5, "theirs"), ("m", "p0", 4, "ours")},
+        {"COPY_ON_WRITE": 2, "MERGE_ON_READ": 1},
+    ),
     "a new key beside one that goes": (
         upsert(("m", "p1", 4, "ours")),
         delete(("c", "p1")),
@@ -270,6 +288,33 @@ def test_a_key_has_one_bucket_and_a_bucket_one_file_group_whoever_opens_it(
     check(table, expected)
     check_buckets(table.store)
     assert {bucket for partition, bucket in buckets_of(table.store) if partition == "p1"} <= {0, 1, 2}
+
+
+@pytest.mark.shows("D2", "D9")
+def test_a_bucket_takes_no_more_keys_of_several_writers_than_of_one() -> None:
+    table = a_table(DynamicBuckets(assigners=1, keys_per_bucket=4))
+    run_write(ArrowRows(upsert(*BEFORE)[1]), table.store, Operation.UPSERT)
+
+    def others() -> None:
+        for key in "no":
+            run_write(ArrowRows(upsert((key, "p1", 5, "theirs"))[1]), table.store, Operation.UPSERT)
+
+    rows = Hooked(upsert(("m", "p1", 4, "ours"), ("c", "p1", 4, "ours"))[1], others)
+    run_write(rows, table.store, Operation.UPSERT)
+    assert rows.runs == 1, "with all of them it is just full"
+    rows = Hooked(upsert(("q", "p0", 4, "ours"))[1], lambda: [*map(one_more, "rs")])
+    table_of_p0 = {"q", "r", "s", "a", "b"}
+
+    def one_more(key: str) -> None:
+        run_write(ArrowRows(upsert((key, "p0", 5, "theirs"))[1]), table.store, Operation.UPSERT)
+
+    run_write(rows, table.store, Operation.UPSERT)
+    assert rows.runs == 2, "each of them would fit"
+    assert check_buckets(table.store) == {("p0", 0): 4, ("p0", 1): 1, ("p1", 0): 4}
+    assert {
+        key for keys in map(buckets_of(table.store).get, [("p0", 0), ("p0", 1)]) for key in keys or ()
+    } == (table_of_p0)
+    assert check_record_index(table.store) == 9
 
 
 @pytest.mark.shows("D9")

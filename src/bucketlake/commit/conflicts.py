@@ -8,7 +8,8 @@ everywhere, if the one that commits first was also begun first, for then
 readers agree on which comes before the other. It does not hold where an index
 keeps which keys there are, and one of the two takes some away: a key that one
 deletes, or moves elsewhere, and the other updates would be in the log again,
-and not in the index.
+and not in the index. Nor does it hold where a file group takes only so many
+keys, and both bring new ones that together are too many.
 
 A write that is in another's way need not be run again as a whole if the
 other was begun first: where it rewrote a file group that both touched, it
@@ -21,13 +22,14 @@ index says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from bucketlake.layout import FileGroupId
-from bucketlake.metadata.change import INDEX_FILES_KEY, concerned_by
+from bucketlake.metadata.change import INDEX_FILES_KEY, concerned_by, logged_keys_of
 from bucketlake.schema import avro_to_arrow
 from bucketlake.timeline import CommitMetadata
 
@@ -60,6 +62,8 @@ class Footprint:
     """Whether its logs hide rows whatever those say: what they hide depends on what came before them."""
     schema: pa.Schema | None = None
     """The table's columns after it, if it says so."""
+    grown: Mapping[FileGroupId, int] = field(default_factory=dict)
+    """By how many keys its logs make groups grow that are full at some number of them."""
 
     @property
     def groups(self) -> frozenset[Slot]:
@@ -127,6 +131,11 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
         is_whole_table=metadata.operation == "INSERT_OVERWRITE_TABLE",
         is_delete=metadata.operation == "DELETE",
         schema=schema,
+        grown={
+            (partition, file_id): keys
+            for partition, by_id in logged_keys_of(metadata).items()
+            for file_id, keys in by_id.items()
+        },
     )
 
 
@@ -137,6 +146,7 @@ def find_conflict(
     logs_commute: bool,
     keeps_keys: bool = False,
     keeps_values: bool = False,
+    room: Mapping[FileGroupId, int] | None = None,
 ) -> Conflict | None:
     """Say who of `others` is in our way, and what that makes stale; None if nobody is.
 
@@ -144,12 +154,16 @@ def find_conflict(
     the values that rows have. An index of values is told what a write changed. Two who changed the same rows, each on
     what there was before the other, have told it too much.
 
+    `room` says how many more keys groups take that ours has appended new keys to. Two who fill a group with different
+    keys may both commit as long as all of them fit.
+
     >>> ours = Footprint(appended=frozenset({("dt=1", "00000001")}))
     >>> find_conflict(ours, [Other("a", ours)], logs_commute=True) is None
     True
     >>> find_conflict(ours, [Other("a", ours)], logs_commute=False)
     Conflict(name='a', stale=frozenset())
     """
+    others = list(others)
     found = [
         Conflict(other.name, stale)
         for other in others
@@ -161,9 +175,20 @@ def find_conflict(
         is not None
     ]
     if not found:
-        return None
+        too_many = _who_overfills(others, room or {})
+        return None if too_many is None else Conflict(too_many)
     whole = next((conflict for conflict in found if not conflict.stale), None)
     return whole or Conflict(found[0].name, frozenset().union(*(conflict.stale for conflict in found)))
+
+
+def _who_overfills(others: Iterable[Other], room: Mapping[FileGroupId, int]) -> str | None:
+    """Name the one of `others` whose keys, with those before it, do not fit into a group beside ours."""
+    brought: Counter[FileGroupId] = Counter()
+    for other in others:
+        brought.update({group: keys for group, keys in other.footprint.grown.items() if group in room})
+        if any(keys > max(0, room[group]) for group, keys in brought.items()):
+            return other.name
+    return None
 
 
 def _stale(

@@ -14,8 +14,8 @@ the file groups that are concerned once more, on what there is then (`rebase`), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.clock_skew import check_clock
@@ -43,6 +43,7 @@ from bucketlake.index.keeper import Change, carry_out
 from bucketlake.index.keepers import keepers_of
 from bucketlake.index.listed import KeyRecords, listed_indexes, resolve_listed
 from bucketlake.index.resolve import simple_count
+from bucketlake.layout import FileGroupId
 from bucketlake.layout.names import partition_metadata_path
 from bucketlake.layout.partition_metadata import partition_depth, render_partition_metadata
 from bucketlake.metadata.change import index_files_of
@@ -112,6 +113,8 @@ class Transaction:
     """What told which version that is; None if that is to be found out again."""
     batch: Batch | None = None
     """The batch of a stream that it writes, if it is one."""
+    room: Mapping[FileGroupId, int] = field(default_factory=dict)
+    """How many more keys file groups take to which it appended new ones, where there is a limit."""
 
     @property
     def owner(self) -> str:
@@ -547,7 +550,12 @@ def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Time
     keeps_keys = transaction.index.recorded is not None or bool(listed_indexes(properties))
     keeps_values = any(records.columns for records in transaction.listed)
     return find_conflict(
-        ours, others, logs_commute=rows_say_order, keeps_keys=keeps_keys, keeps_values=keeps_values
+        ours,
+        others,
+        logs_commute=rows_say_order,
+        keeps_keys=keeps_keys,
+        keeps_values=keeps_values,
+        room=transaction.room,
     )
 
 

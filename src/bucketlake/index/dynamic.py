@@ -278,7 +278,7 @@ class DynamicIndex(RecordLevelIndex):
     ) -> list[tuple[int, int]]:
         owner = Assigner(assigner, self.dynamic.assigners)
         rooms = [
-            Room(bucket, self._room(partition, part, row_bytes))
+            Room(bucket, self.room_in(partition, part, row_bytes=row_bytes))
             for bucket, part in there.items()
             if owner.owns(bucket)
         ]
@@ -289,8 +289,11 @@ class DynamicIndex(RecordLevelIndex):
         numbers = ((self.heir_slot(partition, file_id), part) for file_id, part in groups.items())
         return {int(slot): part for slot, part in numbers if slot is not None}
 
-    def _room(self, partition: str, part: FileSlice, row_bytes: int) -> int:
-        """Say how many more keys a bucket takes: by what it may have, and by what its base file may become."""
+    def room_in(self, partition: str, part: FileSlice, *, row_bytes: int) -> int:
+        """Say how many more keys a bucket takes: by what it may have, and by what its base file may become.
+
+        What its logs have brought will be in the base file too, once they are compacted.
+        """
         is_logged = self.properties.table_type is TableType.MERGE_ON_READ
         if (
             is_logged
@@ -299,7 +302,8 @@ class DynamicIndex(RecordLevelIndex):
         ):
             return 0  # it would have to be rewritten, with what is in its logs
         size = 0 if part.base_file is None else part.base_file.size_bytes
-        by_bytes = (self.dynamic.bytes_per_bucket - size) // row_bytes
+        logged = max(0, self.grown.get((partition, part.file_id), 0))
+        by_bytes = (self.dynamic.bytes_per_bucket - size) // row_bytes - logged
         if by_bytes <= 0:
             return 0
         return max(0, min(by_bytes, self.dynamic.keys_per_bucket - self.keys_in(partition, part)))

@@ -183,6 +183,16 @@ class RecordedIndex(Index, KeyRecords, Protocol):
         """
         return None
 
+    def room_in(
+        self,
+        partition: str,  # noqa: ARG002 # for those with a limit
+        part: FileSlice,  # noqa: ARG002
+        *,
+        row_bytes: int,  # noqa: ARG002
+    ) -> int | None:
+        """Say how many more keys a file group takes, of a write that has begun; None if it may have any number."""
+        return None
+
     def of_partition(self, partition: str) -> pa.Table:
         """Return where the keys of one data partition live, as `ENTRIES`."""
         parts = [self.entries(shard) for shard in range(self.shards_there)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from bucketlake.commit.completion import finish_decided
 from bucketlake.commit.transaction import Committed, Transaction, abort, commit
 from bucketlake.errors import CommitConflictError
+from bucketlake.layout import FileGroupId
 from bucketlake.metadata.change import IndexFile
 from bucketlake.timeline import CommitMetadata
 from bucketlake.write.exchange import KeySum
@@ -43,6 +44,10 @@ class Prepared:
     @property
     def is_empty(self) -> bool:
         return not (self.replaced or any(group.path for group in self.written))
+
+    @property
+    def room(self) -> Mapping[FileGroupId, int]:
+        return {(g.partition, g.file_id): g.room for g in self.written if g.room is not None}
 
     @property
     def metadata(self) -> CommitMetadata:
@@ -92,7 +97,7 @@ def finish(prepared: Prepared, *, later: Later | None = None) -> CommitSummary:
     A failure after the decision fell is none: the write is published. After any other the write is gone, unless the
     error is a conflict that `is_partial`: then most of what was written may stay.
     """
-    transaction = prepared.transaction
+    transaction = replace(prepared.transaction, room=prepared.room)
     operation = transaction.operation
     if prepared.is_empty:
         abort(transaction)

@@ -449,13 +449,24 @@ def write(pieces: Iterator[Piece], state: WriteState) -> Iterator[Coded]:
     """Write a task's file groups; say what was done, and what became of which keys, by the shards that have them."""
 
     def write_one(one: tuple[FileGroupId, pa.Table]) -> tuple[tuple[GroupWritten, ...], RowsChanged]:
-        return write_looked_up(*one, state)
+        written, changed = write_looked_up(*one, state)
+        return tuple(_with_room(group, one[1], state) for group in written), changed
 
     def size_of(one: tuple[FileGroupId, pa.Table]) -> int:
         return bytes_at_work(*one, state)
 
     for done in overlapped(write_one, _of_groups(pieces, state), state.store, bytes_of=size_of):
         yield from leave_changes(*done, state)
+
+
+def _with_room(group: GroupWritten, rows: pa.Table, state: WriteState) -> GroupWritten:
+    """Add how many more keys a file group takes that has got some: others may be filling it too."""
+    part = state.groups.get(group.partition, {}).get(group.file_id)
+    if group.grown <= 0 or part is None:
+        return group
+    row_bytes = _row_bytes(bytes_of(rows), rows.num_rows)
+    room = index_of(state).room_in(group.partition, part, row_bytes=row_bytes)
+    return group if room is None else replace(group, room=room - group.grown)
 
 
 def _of_groups(pieces: Iterator[Piece], state: WriteState) -> Iterator[tuple[FileGroupId, pa.Table]]:

@@ -119,6 +119,8 @@ class GroupWritten:
     """Of these, rows that lost to another version of their key in the batch."""
     grown: int = 0
     """By how many keys its log makes the file group grow, where new keys may go to logs."""
+    room: int | None = None
+    """How many more keys the file group takes after that; None: no limit is known."""
     told: int = 0
     """Keys of which the index is told that they came or went, where keys are looked up."""
     told_sum: int = 0

@@ -169,6 +169,22 @@ def test_a_bucket_is_full_by_the_bytes_of_its_base_file_too() -> None:
     assert check(table.store) == {("p", 0): 3, ("p", 1): 2}, "a base file has more than 1,000 bytes"
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_what_logs_have_brought_counts_as_bytes_too(is_compacted: bool) -> None:
+    table = a_table(DynamicBuckets(assigners=1, bytes_per_bucket=20_000))
+    table.upsert(rows(range(10)))
+    if is_compacted:
+        table.compact(delta_commits=1)
+    for number in range(1, 5):
+        table.upsert(rows(range(500 * number, 500 * number + 500), ts=number))
+    filled = check(table.store)
+    assert len(filled) >= 2, "a bucket that has only logs is never full"
+    assert sum(filled.values()) == 2_010
+    one_write = a_table(DynamicBuckets(assigners=1, bytes_per_bucket=20_000))
+    one_write.upsert(rows(range(500, 2_500)))
+    assert max(filled.values()) <= 1.2 * max(check(one_write.store).values())
+
+
 def test_equal_hashes_go_to_buckets_as_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamic, "key_hashes", lambda keys: pa.array([7] * len(keys)).to_numpy())
     table = a_table(DynamicBuckets(assigners=2, keys_per_bucket=5))
