@@ -16,6 +16,7 @@ from benchmarks.contestants import (
     ALONE,
     BASE_FILES,
     BUCKETLAKE,
+    DYNAMIC,
     EVALUATED,
     FILES,
     PARQUET,
@@ -28,11 +29,12 @@ from benchmarks.contestants import (
 from benchmarks.data import MERGED, PLAIN, make_orders
 from benchmarks.index_race import index_race
 from benchmarks.race import Result, race
-from benchmarks.suites import engines, read, record, secondary, write
+from benchmarks.suites import dynamic, engines, read, record, secondary, write
 from benchmarks.tables import Writer, write_table
 from benchmarks.truth import truths_about
 from benchmarks.workers.base_files import BaseFiles
 from benchmarks.workers.bucketlake_alone import BucketlakeAlone
+from benchmarks.workers.bucketlake_dynamic import BucketlakeDynamic
 from benchmarks.workers.bucketlake_evaluated import BucketlakeEvaluated
 from benchmarks.workers.bucketlake_on_spark import BucketlakeOnSpark
 from benchmarks.workers.bucketlake_record import BucketlakeRecord
@@ -88,12 +90,13 @@ def write_small(folder: Path, spark: SparkSession, *, rows: int = ROWS) -> tuple
         EVALUATED.name: Here(BucketlakeEvaluated(spark)),
         RING.name: Here(BucketlakeRing(spark)),
         RECORD.name: Here(BucketlakeRecord(spark)),
+        DYNAMIC.name: Here(BucketlakeDynamic(spark)),
         ALONE.name: Here(BucketlakeAlone()),
         FILES.name: Here(PlainFiles()),
     }
     return tuple(
         result
-        for case in (*write.cases(), *engines.cases(), *record.cases()[1:])
+        for case in (*write.cases(), *engines.cases(), *record.cases()[1:], *dynamic.cases())
         for result in write_race(
             case,
             suite="write",

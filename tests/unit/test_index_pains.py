@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +17,19 @@ import pytest
 from bucketlake import (
     CommitConflictError,
     ConsistentBuckets,
+    DynamicBuckets,
     LayoutMismatchError,
     ProofError,
     RecordIndex,
     Table,
     UnsupportedError,
     create_table,
+    set_index_cache,
 )
 from bucketlake.commit.metadata_table import LISTED
 from bucketlake.config import load_properties, update_properties
+from bucketlake.index import bucket_room, shard_of
+from bucketlake.index.bucket_room import Assigner, Room
 from bucketlake.index.fingerprint import KEY_ENCODING
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name, split_path
 from bucketlake.metadata import record_shard
@@ -42,6 +47,7 @@ from bucketlake.services import (
 from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.state import files_of, load_state
 from bucketlake.write import ArrowRows, Operation, run_write
+from stand_ins.dynamic_check import check_buckets
 from stand_ins.record_index_check import check_record_index
 
 SCHEMA = pa.schema(
@@ -315,3 +321,102 @@ def test_a_partition_whose_first_commit_was_taken_back_leaves_no_shards(table_ty
     assert not [name for name in names if "record-index-p1" in name]
     table.upsert(rows(("b", "p1", 2, "y")))
     check(table, {("a", "p0"): "x", ("b", "p1"): "y"})
+
+
+# -------------------------------------------------------------------------------------------------- dynamic buckets
+
+
+def dynamic(**how: Any) -> Table:
+    return create_table(
+        f"memory://pains-{next(_names)}", SCHEMA, key="id", partition="dt", ordering="ts",
+        index=DynamicBuckets(**how), table_type="MERGE_ON_READ", maintenance="off",
+    )  # fmt: skip
+
+
+@pytest.mark.shows("D2")
+def test_paimon_3776_more_keys_than_32_bits_count_are_shared_out() -> None:
+    keys = 3 * (1 << 32)
+    rooms = [Room(0, 1 << 33)]
+    shares = Assigner(0, 4).share_out(keys, rooms, capacity=1 << 31, taken={0})
+    assert shares == [(0, 1 << 33), (4, 1 << 31), (8, 1 << 31)]
+    with pytest.raises(UnsupportedError, match=r"of 100,000 keys each.*buckets take more keys"):
+        Assigner(0, 4).share_out(keys, [], capacity=100_000, taken=())
+
+
+@pytest.mark.thorough
+@pytest.mark.shows("D5")
+def test_paimon_3038_of_a_thousand_partitions_only_the_one_that_is_written_to_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bytes_read(partitions: int) -> list[int]:
+        table = dynamic(assigners=1)
+        table.upsert(rows(*((f"k{n}", f"p{p}", 1, "x") for p in range(partitions) for n in range(3))))
+        reading, read = type(table.store).read, list[int]()
+
+        def noted(store: Any, path: str, *args: Any, **how: Any) -> Any:
+            data = reading(store, path, *args, **how)
+            if path.startswith(folder_of(RECORD_INDEX)):
+                read.append(len(data))
+            return data
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(table.store), "read", noted)
+            table.upsert(rows(*((f"k{n}", "p7", 2, "y") for n in range(5))))
+        return read
+
+    set_index_cache("16MB", tmp_path / "kept")
+    try:
+        few, many = bytes_read(10), bytes_read(1_000)
+    finally:
+        set_index_cache(0)
+    assert few == many
+    assert len(many) == 1, "one shard"
+
+
+@pytest.mark.shows("D2")
+def test_paimon_9193_and_10103_a_partition_has_its_own_buckets_and_cores_make_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bucket_room, "BUCKETS_LIMIT", 6)
+    table = dynamic(assigners=3, keys_per_bucket=2)
+    for partition in ("p0", "p1", "p2"):
+        keys = [f"k{n}" for number in range(3) for n in range(99) if shard_of(f"k{n}", 3) == number]
+        fitting = [key for number in range(3) for key in [k for k in keys if shard_of(k, 3) == number][:4]]
+        written = ArrowRows(rows(*((key, partition, 1, "x") for key in fitting)))
+        assert written.cores < 3
+        run_write(written, table.store, Operation.UPSERT)
+    filled = check_buckets(table.store)
+    assert filled == {(partition, bucket): 2 for partition in ("p0", "p1", "p2") for bucket in range(6)}
+    with pytest.raises(UnsupportedError, match="'p1'"):
+        table.upsert(rows(("one more", "p1", 1, "x")))
+
+
+class OfTasks(ArrowRows):
+    cores = 1
+
+
+@pytest.mark.shows("D2", "D9")
+def test_paimon_8071_and_seatunnel_9595_another_parallelism_doubles_no_key() -> None:
+    table = dynamic(assigners=4, keys_per_bucket=6)
+    for ts, cores in enumerate((4, 7, 2)):
+        written = OfTasks(rows(*((f"k{n}", f"p{n % 2}", ts, str(ts)) for n in range(50))))
+        written.cores = cores
+        run_write(written, table.store, Operation.UPSERT)
+        check(table, {(f"k{n}", f"p{n % 2}"): str(ts) for n in range(50)})
+        check_buckets(table.store)
+
+
+@pytest.mark.shows("D6")
+def test_paimon_1975_2152_and_3246_keys_that_are_not_kept_any_more_are_found_again(tmp_path: Path) -> None:
+    table = dynamic(assigners=2, keys_per_bucket=6)
+    (tmp_path / "kept").mkdir(mode=0o700)
+    try:
+        for ts, budget in enumerate((1 << 20, 1 << 20, 0, 1_000, 1 << 20, 0)):
+            set_index_cache(budget, tmp_path / "kept")
+            table.upsert(rows(*((f"k{n}", "p0", ts, str(ts)) for n in range(5 * ts, 5 * ts + 20))))
+            for file in list((tmp_path / "kept").iterdir())[ts % 2 :: 2]:
+                file.unlink()
+    finally:
+        set_index_cache(0)
+    check(table, {(f"k{n}", "p0"): str(min(5, n // 5)) for n in range(45)})
+    check_buckets(table.store)

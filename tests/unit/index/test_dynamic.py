@@ -22,14 +22,14 @@ from bucketlake import (
     create_table,
 )
 from bucketlake.config import load_properties, update_properties
-from bucketlake.index import DynamicIndex, dynamic, resolve_index, shard_of
+from bucketlake.index import DynamicIndex, bucket_room, dynamic, resolve_index, shard_of
 from bucketlake.index.dynamic import ASSIGNERS_KEY, KEYS_KEY
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
 from bucketlake.services import check_table
 from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.state import files_of, load_state
 from bucketlake.storage import Store
-from bucketlake.write import ArrowRows, Operation, run_write, task
+from bucketlake.write import ArrowRows, Operation, key_changes, run_write, task
 from stand_ins.dynamic_check import buckets_of, check_buckets
 from stand_ins.record_index_check import check_record_index, entries_of
 
@@ -67,6 +67,14 @@ def check(store: Store) -> dict[tuple[str, int], int]:
 
 def numbers_in(store: Store, partition: str = "p") -> set[int]:
     return {bucket for where, bucket in buckets_of(store) if where == partition}
+
+
+def hash_of(key: str) -> int:
+    """As Java has it."""
+    hashed = 0
+    for sign in key:
+        hashed = (31 * hashed + ord(sign)) & 0xFFFFFFFF
+    return hashed
 
 
 class OfTasks(ArrowRows):
@@ -190,6 +198,64 @@ def test_equal_hashes_go_to_buckets_as_others_do(monkeypatch: pytest.MonkeyPatch
     table = a_table(DynamicBuckets(assigners=2, keys_per_bucket=5))
     table.upsert(rows(range(40)))
     assert sum(check(table.store).values()) == 40
+
+
+@pytest.mark.shows("D7")
+def test_keys_of_one_32_bit_hash_are_told_apart() -> None:
+    """By that hash the index is cut into shards: so all of them have one assigner."""
+    keys = ["".join(pairs) for pairs in itertools.product(("Aa", "BB"), repeat=5)]
+    assert len({hash_of(key) for key in keys}) == 1
+    table = a_table(DynamicBuckets(assigners=3, keys_per_bucket=10))
+    for ts in (1, 2):
+        table.upsert([{"id": key, "dt": "p", "ts": ts, "v": key} for key in keys[: 16 * ts]])
+    filled = check(table.store)
+    assert sum(filled.values()) == 32
+    assert len({bucket % 3 for _, bucket in filled}) == 1
+    assert sorted(filled.values()) == [2, 10, 10, 10]
+
+
+@TYPES
+def test_a_partition_with_too_many_buckets_is_refused_and_others_are_not(
+    table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_room, "BUCKETS_LIMIT", 4)
+    table = a_table(DynamicBuckets(assigners=2, keys_per_bucket=3), table_type)
+    table.upsert(rows(range(6)))
+    table.upsert(rows(range(6), partition="q"))
+    before = {file.path for file in table.store.list("", recursive=True).files}
+    with pytest.raises(
+        UnsupportedError, match=r"'p'.* more than 4 buckets, of 3 keys.*take more keys and bytes"
+    ):
+        table.upsert(rows(range(6, 20)))
+    left = {file.path for file in table.store.list("", recursive=True).files} - before
+    assert not [path for path in left if "/." not in f"/{path}"], "data files"
+    assert sum(check(table.store).values()) == 12
+    table.upsert(rows(range(6), ts=2))
+    table.upsert(rows(range(4), partition="r"))
+    assert sum(check(table.store).values()) == 16
+
+
+@TYPES
+def test_an_index_that_knows_more_buckets_than_there_are_is_refused_and_mended(
+    table_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = a_table(DynamicBuckets(assigners=2, keys_per_bucket=5), table_type)
+    table.upsert(rows(range(10)))
+    with monkeypatch.context() as patch:
+        patch.setattr(key_changes, "_leave_replaced", lambda *_, **__: iter(()))
+        patch.setattr(key_changes, "compare", lambda *_: None)
+        table.overwrite(rows(range(10, 14)))
+    before = load_state(table.store).timeline.instants
+    with pytest.raises(
+        CorruptTableError, match=r"places the key 'k\d' there.*no such file group.*plan_repair"
+    ):
+        table.upsert(rows(range(8, 12), ts=3))
+    assert load_state(table.store).timeline.instants == before
+    assert {row["id"] for row in table.to_arrow().to_pylist()} == {f"k{n}" for n in range(10, 14)}
+    assert check_table(table.store).damage
+    table.repair()
+    table.upsert(rows(range(8, 12), ts=3))
+    assert sum(check(table.store).values()) == 6
 
 
 @TYPES

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -459,6 +463,34 @@ def test_a_disk_that_takes_nothing_costs_time_only(tmp_path: Path, caplog: pytes
         assert caplog.text.count("nothing is kept of an index") == 1, "not for every shard of every write"
     finally:
         set_index_cache(0)
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_nothing_of_it(
+    kept: KeptFiles, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    opening = os.fdopen
+
+    @contextmanager
+    def full(handle: int, mode: str) -> Iterator[Any]:
+        def write(data: memoryview) -> None:
+            file.write(data[:20])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with opening(handle, mode) as file:
+            yield SimpleNamespace(write=write)
+
+    table = a_table()
+    table.upsert(rows(range(30)))
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_files.os, "fdopen", full)
+        patch.setattr(kept_files, "_warned", {})
+        done = table.upsert(rows(range(10, 40), ts=2))
+    assert (done.looked_up, done.cache_hits) == (30, 0)
+    assert "No space left on device" in caplog.text
+    assert kept.size_bytes() == 0
+    table.upsert(rows(range(40), ts=3))
+    assert table.upsert(rows(range(40), ts=4)).cache_hits == 40, "there is room again"
+    check(table, names(range(40)))
 
 
 @pytest.mark.shows("X10")
