@@ -1,7 +1,8 @@
 """`python -m benchmarks.dynamic_buckets`: what dynamic buckets cost as a partition grows, in one process.
 
-    growth     a partition that grows in commits, half of each new keys: CPU seconds of the first and last ten, files
-               and bytes written for each commit, buckets at the end and how full they are
+    growth     a partition that grows in commits, half of each new keys, or all: CPU seconds of the first and last ten,
+               files and MB written for each commit, compactions apart; what it takes to find one key; buckets at the
+               end and how full they are
     upserts    CPU seconds of an upsert of 5 %, half of it new keys, beside simple buckets and the record-level index of
                each partition; the dynamic ones with nothing kept of the index, and warm
     kept       CPU seconds of the same upsert by how many bytes are kept
@@ -26,6 +27,7 @@ from bucketlake.services.metadata_compaction import compact_metadata
 from bucketlake.storage import index_cache
 
 COMMITS = 100
+COMPACTED_EVERY = 20
 UPSERTS = 4
 _PLENTY = 4 << 30
 
@@ -39,45 +41,57 @@ def growth(folder: Path, keys: int) -> Shown:
     shown = Shown(title=f"A partition of {keys:,} keys after {COMMITS} commits", title_justify="left")
     for name in (
         "table",
-        "CPU s, first and last ten",
+        "CPU s of a commit, first and last ten",
+        "MB",
         "files",
-        "of them new buckets",
+        "get of a key, CPU ms",
+        "compactions, MB",
         "buckets",
         "full",
-        "kept",
     ):
         shown.add_column(name, justify="left" if name == "table" else "right")
     for table_type in ("MERGE_ON_READ", "COPY_ON_WRITE"):
-        rng = np.random.default_rng(5)
-        index = DynamicBuckets(assigners=4, keys_per_bucket=max(1, keys // 10))
-        table = a_table(folder, f"growth {table_type}", index, table_type=table_type, maintenance="inline")
-        known = np.empty(0, np.uint64)
-        seconds: list[float] = []
-        files, opened, there = [], 0, 0
-        for number in range(COMMITS):
-            new = rng.integers(0, 1 << 63, keys // COMMITS, np.uint64)
-            old = rng.choice(known, len(new)) if len(known) else known
-            batch = in_one_day(np.unique(np.concatenate([old, new])), ts=number)
-            with metered(seconds):
-                done = table.upsert(batch)
-            known = np.concatenate([known, new])
-            files.append(done.files)
-            now = len(table.layout().partitions[0].fills)
-            opened, there = opened + now - there, now
-        fills = table.layout().partitions[0].fills.values()
-        assert sum(fill.keys for fill in fills) == len(np.unique(known))
-        assert max(fill.keys for fill in fills) <= index.keys_per_bucket
-        kept = index_cache()
-        shown.add_row(
-            table_type.lower().replace("_", "-"),
-            f"{np.median(seconds[:10]):.2f}, {np.median(seconds[-10:]):.2f}",
-            f"{np.mean(files):.1f}",
-            f"{opened:,}",
-            f"{there:,}",
-            f"{sum(fill.is_full for fill in fills):,}",
-            "-" if kept is None else f"{kept.size_bytes():,} B",
-        )
+        for brings in ("half new keys", "new keys only"):
+            shown.add_row(*grown(folder, keys, table_type, brings))
     return shown
+
+
+def grown(folder: Path, keys: int, table_type: str, brings: str) -> list[str]:
+    """Let a partition grow, and say what it took; all that is written is counted, and who wrote it."""
+    rng = np.random.default_rng(5)
+    index = DynamicBuckets(assigners=4, keys_per_bucket=max(1, keys // 10))
+    table = a_table(folder, f"growth {table_type} {brings}", index, table_type=table_type, maintenance="off")
+    known = np.empty(0, np.uint64)
+    seconds, gets = list[float](), list[float]()
+    files, written, compacted = list[int](), list[float](), list[float]()
+    for number in range(COMMITS):
+        new = rng.integers(0, 1 << 63, keys // COMMITS, np.uint64)
+        old = rng.choice(known, len(new)) if len(known) and brings.startswith("half") else known[:0]
+        batch = in_one_day(np.unique(np.concatenate([old, new])), ts=number)
+        with metered(seconds):
+            done = table.upsert(batch)
+        known = np.concatenate([known, new])
+        files.append(done.files)
+        written.append(done.bytes / 1e6)
+        with metered(gets):
+            assert table.get(batch["id"][0].as_py()).num_rows == 1
+        if number % COMPACTED_EVERY == COMPACTED_EVERY - 1:
+            compact_metadata(table.store)
+            if table_type == "MERGE_ON_READ":
+                compacted += [run.size_bytes / 1e6 for run in table.compact(delta_commits=1).runs]
+    fills = table.layout().partitions[0].fills.values()
+    assert sum(fill.keys for fill in fills) == len(np.unique(known))
+    assert max(fill.keys for fill in fills) <= index.keys_per_bucket
+    return [
+        f"{table_type.lower().replace('_', '-')}, {brings}",
+        f"{np.median(seconds[:10]):.2f}, {np.median(seconds[-10:]):.2f}",
+        f"{np.median(written[:10]):.2f}, {np.median(written[-10:]):.2f}",
+        f"{np.median(files[:10]):.0f}, {np.median(files[-10:]):.0f}",
+        f"{1e3 * np.median(gets[:10]):.0f}, {1e3 * np.median(gets[-10:]):.0f}",
+        f"{sum(compacted):,.1f}" if compacted else "-",
+        f"{len(fills):,}",
+        f"{sum(fill.is_full for fill in fills):,}",
+    ]
 
 
 def upserts(folder: Path, counts: list[int]) -> Shown:

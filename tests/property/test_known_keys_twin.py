@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 
 import numpy as np
@@ -136,6 +137,25 @@ def test_a_bit_that_has_flipped_is_noticed(known: dict[int, int], data: st.DataO
     found = decode_known_keys(memoryview(whole))
     if found is not None:  # between the parts
         assert found[0].look_up(np.array(asked(known), np.uint64)).tolist() == probe_twin(known, asked(known))
+
+
+@pytest.mark.shows("X10")
+def test_what_is_kept_is_read_where_it_lies_and_takes_no_memory_beside_that() -> None:
+    chance = np.random.default_rng(2)
+    hashes = chance.integers(0, 1 << 63, 200_000, dtype=np.uint64)
+    kept, asked = KnownKeys.of(hashes, hashes % 5, PLACES), hashes[:1_000]
+    data = memoryview(b"".join(encode_known_keys(kept, {})))
+    kept.look_up(asked)  # compiles
+    tracemalloc.start()
+    try:
+        found = decode_known_keys(data)
+        assert found is not None
+        assert (found[0].look_up(asked) == asked % np.uint64(5)).all()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert data.nbytes <= 10 * len(hashes)
+    assert peak < data.nbytes / 10
 
 
 def test_a_key_takes_ten_bytes_at_most() -> None:

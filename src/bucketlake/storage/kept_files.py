@@ -103,9 +103,12 @@ class KeptFiles:
         path, now = self._path(name), time.time_ns()
         try:
             _make_own(self.folder)
-            giving_way = self._giving_way(size, self._files(), but=path, heat=heat)
+            files = self._files()
+            giving_way = self._giving_way(size, files, but=path, heat=heat)
             if giving_way is None:
-                data = [memoryview(str(size).encode())]
+                word = str(size).encode()
+                taken = len(word) + sum(file.size for file in files if file.name != path.name)
+                data = [memoryview(word)] if taken <= self.bytes_max else []
             for other in giving_way or ():
                 with suppress(OSError):
                     (self.folder / other.name).unlink()

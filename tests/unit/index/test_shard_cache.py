@@ -239,6 +239,17 @@ def test_what_is_twice_as_hot_takes_the_place_of_others(tmp_path: Path) -> None:
     assert kept.with_room([Wanted("d", 200, 0.1)]) == ["d"], "there is room"
 
 
+def test_what_is_remembered_of_others_counts_too(tmp_path: Path) -> None:
+    kept = KeptFiles(tmp_path / "kept", 1_000)
+    assert kept.put("hot", [b"x" * 995], heat=kept.warm("hot", 9))
+    for number in range(9):
+        name = f"cold {number}"
+        assert not kept.put(name, [b"x" * 300], heat=kept.warm(name, 1))
+        assert kept.size_bytes() <= 1_000
+    assert kept.size_bytes() == 995 + len("300")
+    assert kept.warm("cold 8", 1) == pytest.approx(2, rel=0.01), "it was remembered that it was asked for"
+
+
 def test_heat_halves_in_a_quarter_of_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, now = KeptFiles(tmp_path / "kept", 1_000), time.time_ns()
     kept.warm("a", 8)
