@@ -18,7 +18,7 @@ WITH_JVM := --part jvm -n 2 --benchmark-disable
 
 # What draws, or tries moments. The rest of these folders is the same in every run, and `make test` has all of it.
 SOAKED := tests/property tests/fault/test_every_operation.py tests/fault/test_killed_processes.py \
-  tests/fault/test_killed_bucket_writers.py \
+  tests/fault/test_killed_bucket_writers.py tests/fault/test_dynamic_buckets.py \
   tests/fault/test_bit_flips.py tests/fault/test_second_rounds.py tests/fault/test_stream_batches.py \
   tests/fault/test_killed_streams.py tests/unit/streaming $(addprefix tests/interop/test_,metadata_table_judged.py \
   record_index_judged.py secondary_index_judged.py random_tables.py writes_judged.py)
