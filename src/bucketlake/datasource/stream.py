@@ -10,8 +10,10 @@ An offset is given only for what readers of the timeline see for good (`read/set
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +44,7 @@ from bucketlake.read import (
     ChangePlan,
     Comparison,
     ReadContext,
+    Told,
     changes_until,
     is_service,
     make_query,
@@ -315,24 +318,31 @@ class _Pieces:
         return _Pieces(self.them[part], self.read_with)
 
     def tasks(self) -> list[_Task]:
-        packs: Sequence[Sequence[FileSlice | Comparison]] = pack_slices(self.them, PARTITION_BYTES)
-        return [_Task(tuple(pack), self.read_with) for pack in packs]
+        """Share the pieces out; what tells deletes alone stays before the rest, as Spark keeps the order of tasks."""
+        pieces: Sequence[FileSlice | Comparison] = self.them
+        packs: list[tuple[FileSlice | Comparison, ...]] = []
+        for _, some in groupby(pieces, key=_is_of_deletes):
+            packs += pack_slices(list(some), PARTITION_BYTES)
+        return [_Task(pack, self.read_with) for pack in packs]
 
     def row_counts(self, state: TableState, batch: Batch) -> list[int]:
         """Guess how many rows each piece gives: of a snapshot by footers, of changes by what writes tell."""
         if batch.begin == NOTHING:
             slices = [one for one in self.them if isinstance(one, FileSlice)]
             return in_parallel(lambda part: _rows_of(part, state), slices, state.store)
-        told: dict[tuple[str, str], int] = {}
+        rows: Counter[tuple[str, str]] = Counter()
+        deletes: Counter[tuple[str, str]] = Counter()
         for _, commit in instants_between(state, batch.begin.time, batch.end.time):
             for stat in () if is_service(commit) else commit.write_stats:
                 group = (stat.partition, stat.file_id)
-                told[group] = told.get(group, 0) + stat.inserted + stat.updated + stat.deleted
+                rows[group] += stat.inserted + stat.updated
+                deletes[group] += stat.deleted
+        every = rows + deletes
+        by_told = {Told.ALL: every, Told.ROWS: rows, Told.DELETES: deletes}
         return [
-            sum(
-                told.get(group, 0)
-                for group in (one.groups if isinstance(one, Comparison) else {place_of(one)})
-            )
+            sum(by_told[one.told][group] for group in one.groups)
+            if isinstance(one, Comparison)
+            else every[place_of(one)]
             for one in self.them
         ]
 
@@ -353,6 +363,10 @@ class _Task:
             assert isinstance(self.read_with, ReadContext)
             for batch in read_slice(one, self.read_with):
                 yield batch if op is None else with_change(batch, op, Change.INSERT)
+
+
+def _is_of_deletes(one: FileSlice | Comparison) -> bool:
+    return isinstance(one, Comparison) and one.told is Told.DELETES
 
 
 def _rows_of(part: FileSlice, state: TableState) -> int:

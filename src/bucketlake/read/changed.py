@@ -5,8 +5,11 @@ before and after are compared by key, file group by file group. Where file group
 partition and the new ones in it are compared together, for their keys may be in any of them.
 
 A row counts as changed if the row that is there after all was written in between. So a late version that lost to an
-older one is no change, and a key that came and went is none either. Partitions are apart: a row that moved is deleted
-in one and inserted in the other.
+older one is no change, and a key that came and went is none either. A row that comes to light again, because a log
+forgot that it was deleted, was inserted, whenever it was written.
+
+Partitions are apart: a row that moved is deleted in one and inserted in the other. Where rows may move, all deletes are
+told first. Else a delete that comes after the insert takes the row away again, in a table that goes by keys alone.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from enum import StrEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake.config import IndexType, TableProperties
 from bucketlake.keygen import KeyGenerator
 from bucketlake.layout import DataFile, FileGroupId, FileSlice, TimelineView, slices_of
 from bucketlake.read.as_completed import place_of, view_completed
@@ -28,6 +32,8 @@ from bucketlake.schema import COMMIT_TIME_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.state import TableState, files_of, instants_between
 from bucketlake.timeline import CommitMetadata
 
+_BOUND = frozenset({IndexType.BUCKET, IndexType.RECORD_LEVEL_INDEX})
+"""Indexes by which a key is one of its partition."""
 _SERVICES = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER"})
 
 
@@ -42,12 +48,22 @@ def is_service(commit: CommitMetadata) -> bool:
     return commit.is_compaction or commit.operation in _SERVICES
 
 
+class Told(StrEnum):
+    """Which changes a comparison tells."""
+
+    ALL = "all"
+    DELETES = "deletes"
+    ROWS = "rows"
+    """Inserted and updated ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """File groups of one partition, before and after."""
 
     before: tuple[FileSlice, ...]
     after: tuple[FileSlice, ...]
+    told: Told = Told.ALL
 
     @property
     def groups(self) -> frozenset[FileGroupId]:
@@ -63,7 +79,7 @@ class ChangePlan:
     """What is to be compared, and how it is read."""
 
     comparisons: tuple[Comparison, ...]
-    """The same ones, in the same order, whenever the plan is made."""
+    """The same ones, in the same order, whenever the plan is made. Those of deletes alone come first."""
     before: ReadContext
     after: ReadContext
     commit_times: frozenset[str]
@@ -95,8 +111,14 @@ def plan_comparisons(state: TableState, query: Query, begin: str, end: str) -> C
         )
         for cut, view in zip(cuts, views, strict=True)
     ]
+    comparisons.sort(key=lambda one: min(one.groups))
+    if _may_move(state.properties):
+        comparisons = [
+            *(replace(one, told=Told.DELETES) for one in comparisons if one.before),
+            *(replace(one, told=Told.ROWS) for one in comparisons if one.after),
+        ]
     return ChangePlan(
-        comparisons=tuple(sorted(comparisons, key=lambda one: min(one.groups))),
+        comparisons=tuple(comparisons),
         before=before_and_after[0],
         after=before_and_after[1],
         commit_times=frozenset(instant.requested for instant, _ in found),
@@ -109,37 +131,58 @@ def read_comparison(comparison: Comparison, plan: ChangePlan, op: str) -> Iterat
     Held are the keys of both sides, and the rows that were written in between.
     """
     wanted = list(plan.after.columns)
-    with_key = (*dict.fromkeys((*wanted, RECORD_KEY_COLUMN, COMMIT_TIME_COLUMN)),)
-    times = pa.array(sorted(plan.commit_times), pa.string())
-    keys_after: list[pa.Array] = [_NO_KEYS]
     written: list[pa.RecordBatch] = []
-    for part in comparison.after:
-        for batch in read_slice(part, replace(plan.after, columns=with_key)):
-            keys_after.append(batch.column(RECORD_KEY_COLUMN))
-            written.append(batch.filter(pc.is_in(batch.column(COMMIT_TIME_COLUMN), value_set=times)))
-    after = pa.concat_arrays(keys_after)
-    keys_before: list[pa.Array] = [_NO_KEYS]
+    if comparison.told is Told.DELETES:
+        after = _keys_of(comparison.after, plan.after)
+    else:
+        after, written = _keys_and_written(comparison.after, plan)
+    keys_before = []
     for part in comparison.before:
-        only_keys = replace(plan.before, columns=(RECORD_KEY_COLUMN,))
-        present = [_NO_KEYS, *(batch.column(0) for batch in read_slice(part, only_keys))]
-        keys = pa.concat_arrays(present)
+        keys = _keys_of((part,), plan.before)
         keys_before.append(keys)
+        if comparison.told is Told.ROWS:
+            continue
         gone = keys.filter(pc.invert(pc.is_in(keys, value_set=after)))
         if len(gone):
             sought = gone if len(gone) < len(keys) else None
             for batch in read_slice(part, plan.before, record_keys=sought):
                 yield _said(batch, wanted, op, Change.DELETE)
-    before = pa.concat_arrays(keys_before)
-    known = [batch for batch in written if batch.num_rows]
-    if known:
-        # At once: every call makes a table of the keys that are sought.
-        of_rows = pa.concat_arrays([batch.column(RECORD_KEY_COLUMN) for batch in known])
-        was_there = pc.is_in(of_rows, value_set=before)
-        start = 0
-        for batch in known:
-            is_update = was_there.slice(start, batch.num_rows)
-            start += batch.num_rows
-            yield _said(batch, wanted, op, pc.if_else(is_update, str(Change.UPDATE), str(Change.INSERT)))
+    if comparison.told is Told.DELETES:
+        return
+    new = after.filter(pc.invert(pc.is_in(after, value_set=pa.concat_arrays([_NO_KEYS, *keys_before]))))
+    # At once: every call makes a table of the keys that are sought.
+    of_rows = pa.concat_arrays([_NO_KEYS, *(batch.column(RECORD_KEY_COLUMN) for batch in written)])
+    is_new = pc.is_in(of_rows, value_set=new)
+    start = 0
+    for batch in written:
+        is_insert = is_new.slice(start, batch.num_rows)
+        start += batch.num_rows
+        yield _said(batch, wanted, op, pc.if_else(is_insert, str(Change.INSERT), str(Change.UPDATE)))
+    if len(new) > (pc.sum(is_new).as_py() or 0):
+        again = new.filter(pc.invert(pc.is_in(new, value_set=of_rows)))
+        for part in comparison.after:
+            for batch in read_slice(part, plan.after, record_keys=again):
+                yield _said(batch, wanted, op, Change.INSERT)
+
+
+def _keys_of(parts: Iterable[FileSlice], read_with: ReadContext) -> pa.Array:
+    only_keys = replace(read_with, columns=(RECORD_KEY_COLUMN,))
+    found = [batch.column(0) for part in parts for batch in read_slice(part, only_keys)]
+    return pa.concat_arrays([_NO_KEYS, *found])
+
+
+def _keys_and_written(parts: Iterable[FileSlice], plan: ChangePlan) -> tuple[pa.Array, list[pa.RecordBatch]]:
+    """Read the keys of slices, and their rows that were written in between."""
+    with_key = (*dict.fromkeys((*plan.after.columns, RECORD_KEY_COLUMN, COMMIT_TIME_COLUMN)),)
+    times = pa.array(sorted(plan.commit_times), pa.string())
+    keys, written = [_NO_KEYS], []
+    for part in parts:
+        for batch in read_slice(part, replace(plan.after, columns=with_key)):
+            keys.append(batch.column(RECORD_KEY_COLUMN))
+            found = batch.filter(pc.is_in(batch.column(COMMIT_TIME_COLUMN), value_set=times))
+            if found.num_rows:
+                written.append(found)
+    return pa.concat_arrays(keys), written
 
 
 def with_change(batch: pa.RecordBatch, op: str, change: Change) -> pa.RecordBatch:
@@ -154,6 +197,12 @@ def _said(batch: pa.RecordBatch, columns: list[str], op: str, changes: pa.Array 
     if isinstance(changes, Change):
         changes = pa.repeat(pa.scalar(str(changes), pa.string()), batch.num_rows)
     return batch.select(columns).append_column(pa.field(op, pa.string()), changes)
+
+
+def _may_move(properties: TableProperties) -> bool:
+    """Tell whether a row may go from one partition to another; if nothing says that it may not."""
+    is_bound = properties.index_type in _BOUND or properties.bucket_engine is not None
+    return bool(properties.partition_fields) and not is_bound
 
 
 def _by_group(files: dict[str, tuple[DataFile, ...]], view: TimelineView) -> dict[FileGroupId, FileSlice]:

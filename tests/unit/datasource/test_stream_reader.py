@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import ConfigError, RecordIndex, Table, UnsupportedError, create_table
+from bucketlake import ConfigError, RecordIndex, SimpleBuckets, Table, UnsupportedError, create_table
 from bucketlake.datasource.offsets import (
     INITIAL,
     NOTHING,
@@ -26,7 +26,9 @@ from bucketlake.datasource.offsets import (
 )
 from bucketlake.datasource.options import SourceOptions
 from bucketlake.errors import SchemaError
+from bucketlake.index.told import IndexValue
 from bucketlake.services import archive_table
+from bucketlake.streaming.stream import Stream
 from stand_ins.micro_batches import Checkpoint, Query, Rows
 from stand_ins.replacements import KINDS, SCHEMA, TYPES, replace_while, rows_of, table_for
 
@@ -359,6 +361,91 @@ def test_a_row_that_moves_is_deleted_in_one_partition_and_inserted_in_the_other(
     assert [sorted(tuple(row.values()) for row in batch) for batch in query.batches()] == [
         [("d1", 1, 1, "delete"), ("elsewhere", 1, 2, "insert")]
     ]
+
+
+def tables_of(name: str, index: IndexValue, table_type: str, **copy: Any) -> tuple[Table, Table]:
+    """Make two empty tables: one to be followed, and one for its copy."""
+    made = [
+        create_table(
+            f"memory://{name}-{which}-{table_type}",
+            SCHEMA,
+            key="id",
+            partition="dt",
+            index=index,
+            table_type=table_type,
+            **{"ordering": "ts", **how},
+        )
+        for which, how in (("source", {}), ("copy", copy))
+    ]
+    return made[0], made[1]
+
+
+class Copying:
+    """A stream of ours that makes a copy of a table."""
+
+    def __init__(self, source: Table, copy: Table) -> None:
+        self.source, self.copy, self.checkpoint = source, copy, Checkpoint()
+        self.stream = Stream(store=copy.store, id="copying", options={"op": "op"})
+
+    def go_on(self, **caps: int) -> int:
+        """Return in how many batches the copy came to be as the table is."""
+        first = len(self.checkpoint.offsets)
+        query = Query(self.source, self.checkpoint, op="op", columns="id,dt,ts", **caps)
+        while (rows := query.batch()) is not None:
+            said = pa.Table.from_pylist(rows, SCHEMA.append(pa.field("op", pa.string())))
+            self.stream.upsert(said, len(self.checkpoint.offsets) - 1)
+        assert live(self.copy) == live(self.source)
+        return len(self.checkpoint.offsets) - first
+
+
+@pytest.mark.shows("H3", "R9")
+@pytest.mark.parametrize("ordering", ["ts", None])
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_row_that_moves_and_is_no_newer_is_in_a_copy_that_goes_by_keys_alone(
+    table_type: str, ordering: str | None
+) -> None:
+    """Whichever file group is the larger, and is read first; also where they are in batches of their own."""
+    source, copy = tables_of(f"moved-{ordering}", RecordIndex(), table_type, ordering=ordering)
+    copying = Copying(source, copy)
+    rows = [{"id": n, "dt": "large", "ts": 1} for n in range(3, 200)]
+    source.upsert(pa.Table.from_pylist([{"id": 1, "dt": "small", "ts": 1}, *rows], SCHEMA))
+    copying.go_on()
+    source.upsert(pa.Table.from_pylist([{"id": 1, "dt": "large", "ts": 1}], SCHEMA))
+    assert copying.go_on() == 1
+    source.upsert(pa.Table.from_pylist([{"id": 1, "dt": "small", "ts": 1}], SCHEMA))
+    assert copying.go_on(max_rows=1) > 1
+
+
+@pytest.mark.shows("H3", "R9")
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("index", [SimpleBuckets(1), RecordIndex()], ids=["simple", "record"])
+def test_a_copy_without_ordering_columns_takes_rows_that_went_back_in_time(
+    index: IndexValue, table_type: str
+) -> None:
+    """By an overwrite with older rows, or a delete and an older row."""
+    source, copy = tables_of(f"older-{type(index).__name__}", index, table_type, ordering=None)
+    copying = Copying(source, copy)
+    source.upsert(rows_of(range(1, 9, 2), ts=5))
+    copying.go_on()
+    source.overwrite(rows_of([1, 3, 5], ts=3))
+    copying.go_on()
+    source.delete(rows_of([3], ts=9))
+    source.upsert(rows_of([3], ts=1))
+    copying.go_on()
+
+
+@pytest.mark.shows("H3")
+def test_a_row_that_comes_to_light_again_is_an_insert() -> None:
+    """Hudi reads logs first: of a delete and a late row, only the late row is left, and loses to the base file."""
+    source, copy = tables_of("to-light", SimpleBuckets(1), "MERGE_ON_READ")
+    copying = Copying(source, copy)
+    source.upsert(rows_of([1, 3], ts=5))
+    source.delete(rows_of([1], ts=5))
+    copying.go_on()
+    assert live(copy) == {("d1", 3): 5}
+    source.upsert(rows_of([1], ts=3))
+    copying.go_on()
+    assert live(copy) == {("d1", 1): 5, ("d1", 3): 5}
 
 
 HUDI_TABLES = [
