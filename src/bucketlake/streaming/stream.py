@@ -40,7 +40,7 @@ from bucketlake.streaming.progress import line_of
 from bucketlake.timeline import Timeline
 from bucketlake.write import ArrowRows, CommitSummary, Operation
 from bucketlake.write.replayed import check_replayed
-from bucketlake.write.state import HUDI_WRITES
+from bucketlake.write.state import is_without_hudi
 from bucketlake.writes import rows_by_tasks, write_rows
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Stream:
                     options,
                     batch=batch,
                     marks=marks,
-                    later=_in_background if self.pipelined else None,
+                    later=self._publish_later if self.pipelined else None,
                 )
             except (CommitConflictError, ConcurrentWriteError) as conflict:
                 if pause is None:
@@ -124,6 +124,13 @@ class Stream:
                 _log.warning("batch %d is tried again in %g s: %s", batch.number, pause, conflict)
                 sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+    def _publish_later(self, put: Callable[[], None]) -> None:
+        """Publish a decided commit beside the next batch; at once if somebody has let Hudi's writers in meanwhile."""
+        if is_without_hudi(load_properties(self.store)):
+            _in_background(put)
+        else:
+            put()
 
     def _note_begin(self, batch: Batch, mark: Mark | None, timeline: Timeline) -> None:
         """Compare what the table has with what is known of the stream, and keep what was not known."""
@@ -191,7 +198,7 @@ class Stream:
 
 def check_pipelined(properties: TableProperties, store: Store) -> None:
     """Refuse what would be inflight for a while where Hudi writes too: it would take it for dead, and roll it back."""
-    if properties.raw.get(HUDI_WRITES, "true").strip().lower() != "false":
+    if not is_without_hudi(properties):
         raise ConfigError(
             f"a pipelined stream leaves a decided commit inflight for a while, and a writer of Hudi's beside it would "
             f"roll that back. If nobody writes to {store.uri} with Hudi, say so: table.alter(hudi_writes=False). Or "

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bucketlake.commit.locks import table_lock
 from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained
+from bucketlake.commit.publishing import settle
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import (
     KEEP_COMMITS,
@@ -49,6 +50,7 @@ from bucketlake.write.state import (
     NON_BLOCKING,
     NULL_ELEMENTS_ALLOWED,
     SCHEMA_MERGED,
+    is_without_hudi,
 )
 
 __all__ = [
@@ -156,7 +158,10 @@ def alter(store: Store, options: Mapping[str, str]) -> TableProperties:
     if UNMAINTAINED not in options:  # with it, a table becomes one that can be written
         check_writable(load_state(store))
     with table_lock(store):
-        return update_properties(store, options)
+        properties = update_properties(store, options)
+    if HUDI_WRITES in options and not is_without_hudi(properties):
+        settle(store, properties)  # what a pipelined stream has decided, Hudi would take for dead
+    return properties
 
 
 def _write_table(store: Store, spec: TableSpec, properties: Mapping[str, str]) -> TableProperties:

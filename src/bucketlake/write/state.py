@@ -283,6 +283,11 @@ def is_set(properties: TableProperties, key: str) -> bool:
     return properties.raw.get(key, "").strip().lower() == "true"
 
 
+def is_without_hudi(properties: TableProperties) -> bool:
+    """Tell whether somebody has promised that no writer of Hudi's is beside ours."""
+    return properties.raw.get(HUDI_WRITES, "").strip().lower() == "false"
+
+
 def groups_of(
     state: TableState, index: Index, files: Mapping[str, tuple[DataFile, ...]]
 ) -> dict[str, dict[str, FileSlice]]:

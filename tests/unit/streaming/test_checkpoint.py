@@ -61,6 +61,7 @@ def test_a_checkpoint_in_an_object_store_is_read_with_its_own_options(
         ({"maintenance": "besides"}, "'beside' too"),
         ({"storage_options": 4}, "storage_options is 4"),
         ({"storage_options": {"region": "x"}}, "only object stores have options"),
+        ({"pipelined": True}, "hudi_writes=False"),
         ({"checkpoint": ""}, "the checkpoint is an empty text"),
         ({"checkpoint": "the table's"}, "is the folder of the table"),
     ],

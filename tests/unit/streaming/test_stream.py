@@ -7,7 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,7 +31,7 @@ from bucketlake.storage import Store
 from bucketlake.streaming.stream import Stream
 from bucketlake.streaming.upkeep import Upkeep
 from bucketlake.timeline import read_commit_metadata
-from bucketlake.write import TableSpec, create
+from bucketlake.write import ArrowRows, TableSpec, create
 from plugins.soak import IS_SOAK
 from stand_ins.aging import Bucket
 from stand_ins.clicks import (
@@ -283,6 +285,34 @@ called.join()
     )
     check_counted_once(made.store, [0, 1])
     assert load_state(made.store).timeline.pending() == ()
+
+
+@pytest.mark.shows("R9")
+def test_what_is_decided_is_published_before_hudi_may_write(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hudi's writers would take it for dead, and roll it back. A batch that is under way then does not wait either."""
+    left: list[Callable[[], None]] = []
+    monkeypatch.setattr("bucketlake.streaming.stream._in_background", left.append)
+    table.alter(hudi_writes=False)
+    process = new_process(table.store, pipelined=True)
+    process.upsert(batch(3), 3)
+    assert len(left) == 1 and load_state(table.store).timeline.pending()
+    table.alter(hudi_writes=True)
+    check_counted_once(table.store, [0, 1, 2, 3])
+    with pytest.raises(ConfigError, match="hudi_writes=False"):
+        process.upsert(batch(4), 4)
+    table.alter(hudi_writes=False)
+    run = ArrowRows.run
+
+    def meanwhile(self: ArrowRows, plan: Any) -> Any:
+        table.alter(hudi_writes=True)
+        return run(self, plan)
+
+    monkeypatch.setattr(ArrowRows, "run", meanwhile)
+    process.upsert(batch(4), 4)
+    check_counted_once(table.store, [0, 1, 2, 3, 4])
+    assert len(left) == 1 and not load_state(table.store).timeline.pending()
 
 
 @pytest.mark.shows("R9")
