@@ -18,7 +18,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,11 +92,8 @@ def mark_of(extra: Mapping[str, str], instant: str, batch: Batch) -> Mark | None
         return (
             Mark(batch=told["batch"], instant=instant, told=told) if told["stream"] == batch.stream else None
         )
-    try:
-        number = int(json.loads(extra.get(HUDI_KEY, "{}"))[batch.identifier or batch.stream])
-    except (ValueError, KeyError, TypeError):
-        return None
-    return Mark(batch=number, instant=instant)
+    number = _hudi_marks(extra).get(batch.identifier or batch.stream)
+    return None if number is None else Mark(batch=number, instant=instant)
 
 
 def stream_record(extra: Mapping[str, str]) -> dict[str, Any] | None:
@@ -107,6 +105,38 @@ def stream_record(extra: Mapping[str, str]) -> dict[str, Any] | None:
         return {**told, "stream": str(told["stream"]), "batch": int(told["batch"])}
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def batches_in(commits: Iterable[CommitMetadata]) -> tuple[str, ...]:
+    """Say which batches of which streams some commits are, a line for each stream; for who takes them back."""
+    numbers: dict[str, list[int]] = {}
+    for commit in commits:
+        told = stream_record(commit.extra)
+        if told is not None:
+            name = str(told.get("name", ""))
+            stream = f"the stream {name} ({told['stream']})" if name else f"the stream {told['stream']}"
+            numbers.setdefault(stream, []).append(told["batch"])
+            continue
+        for identifier, number in _hudi_marks(commit.extra).items():
+            numbers.setdefault(f"Hudi's stream {identifier}", []).append(number)
+    return tuple(
+        (f"batch {found[0]:,}" if len(found) == 1 else f"batches {min(found):,} to {max(found):,}")
+        + f" of {stream}: sent again only if its checkpoint is taken back too"
+        for stream, found in numbers.items()
+    )
+
+
+def _hudi_marks(extra: Mapping[str, str]) -> dict[str, int]:
+    """Return the marks of Hudi's sink in a commit, by identifier; what makes no sense is none."""
+    try:
+        said = json.loads(extra.get(HUDI_KEY, "{}"))
+    except (ValueError, TypeError):
+        return {}
+    found = {}
+    for name, number in said.items() if isinstance(said, dict) else ():
+        with suppress(ValueError, TypeError):
+            found[str(name)] = int(number)
+    return found
 
 
 @dataclass(slots=True)

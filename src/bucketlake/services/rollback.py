@@ -33,6 +33,7 @@ from bucketlake.commit.rollback import (
     roll_back,
     roll_back_run,
 )
+from bucketlake.commit.stream import batches_in
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties
 from bucketlake.errors import BucketlakeError, CommitConflictError, ConcurrentWriteError, InstantError
@@ -76,6 +77,8 @@ class RollbackOrder:
 
     instant: Instant
     files: tuple[DataFile, ...]
+    batches: tuple[str, ...] = ()
+    """Which batches of streams go with it, a line for each stream."""
 
     @property
     def size_bytes(self) -> int:
@@ -85,7 +88,8 @@ class RollbackOrder:
         state = "committed" if self.instant.is_completed else f"{self.instant.state}"
         lines = [
             f"roll back the {state} {self.instant.action} of {self.instant.requested}: "
-            f"{len(self.files):,} files, {self.size_bytes:,} bytes"
+            f"{len(self.files):,} files, {self.size_bytes:,} bytes",
+            *(f"  {line}" for line in self.batches),
         ]
         return "\n".join(
             [*lines, *(f"  delete {file.path} ({file.size_bytes:,} bytes)" for file in self.files)]
@@ -155,7 +159,11 @@ def plan_rollback(state: TableState, instant: Instant, evidence: Evidence) -> Ro
         _check_newest(state, instant, what)
         _check_archive(state, instant, evidence, what)
         _check_cleans(evidence, what)
-    return RollbackOrder(instant=instant, files=tuple(sorted(evidence.files, key=lambda file: file.path)))
+    return RollbackOrder(
+        instant=instant,
+        files=tuple(sorted(evidence.files, key=lambda file: file.path)),
+        batches=batches_in(() if evidence.commit is None else (evidence.commit,)),
+    )
 
 
 def look_for_rollback(state: TableState, requested: str, *, clock: Clock | None = None) -> RollbackOrder:

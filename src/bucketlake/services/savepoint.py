@@ -19,6 +19,7 @@ from bucketlake.commit.operation import TRANSACTIONS
 from bucketlake.commit.publishing import Decision, completed_time, decide, publish_claim, settle
 from bucketlake.commit.recovery import recover
 from bucketlake.commit.restore import run_planned_restore
+from bucketlake.commit.stream import batches_in
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, InstantError
@@ -31,12 +32,13 @@ from bucketlake.state import (
     check_as_of,
     cleaned_after,
     cleaned_file,
+    commit_metadata,
     files_of,
     list_folders,
     load_state,
     view_for,
 )
-from bucketlake.storage import Store
+from bucketlake.storage import Store, in_parallel
 from bucketlake.timeline import (
     WRITE_ACTIONS,
     Action,
@@ -86,6 +88,8 @@ class RestoreOrder:
     instants: tuple[Instant, ...]
     """To roll back, in this order."""
     files: tuple[DataFile, ...]
+    batches: tuple[str, ...] = ()
+    """Which batches of streams go with them, a line for each stream."""
 
     @property
     def size_bytes(self) -> int:
@@ -97,6 +101,7 @@ class RestoreOrder:
             f"{self.size_bytes:,} bytes"
         ]
         lines += [f"  roll back the {i.action} of {i.requested}" for i in self.instants]
+        lines += [f"  {line}" for line in self.batches]
         return "\n".join(lines)
 
 
@@ -220,7 +225,10 @@ def look_for_restore(state: TableState, savepoint: str) -> RestoreOrder:
             f"the savepoint of {savepoint} is gone: somebody has deleted it just now. `bucketlake savepoints` lists "
             f"those that are there."
         ) from None
-    return plan_restore(state, savepoint, metadata, files)
+    order = plan_restore(state, savepoint, metadata, files)
+    undone = [instant for instant in reversed(order.instants) if instant.is_completed]
+    commits = in_parallel(lambda instant: commit_metadata(state, instant), undone, state.store)
+    return replace(order, batches=batches_in(commits))
 
 
 def _archived_after(state: TableState, savepoint: str) -> Instant | None:

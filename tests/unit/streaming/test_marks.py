@@ -17,6 +17,7 @@ from bucketlake.commit.stream import (
     Mark,
     Marks,
     Seen,
+    batches_in,
     keep_seen,
     load_seen,
     mark_of,
@@ -27,7 +28,7 @@ from bucketlake.errors import StreamConflictError
 from bucketlake.layout.names import heartbeat_path
 from bucketlake.state import load_state
 from bucketlake.storage import MemoryStore
-from bucketlake.timeline import load_timeline, read_commit_metadata
+from bucketlake.timeline import CommitMetadata, load_timeline, read_commit_metadata
 from bucketlake.write import ArrowRows, CommitSummary, WriteOptions, run_write
 from stand_ins.orders_table import orders, orders_table
 
@@ -89,6 +90,14 @@ def test_a_name_is_no_identity_but_hudis_own_mark_counts_under_it() -> None:
     assert mark_of({HUDI_KEY: '{"orders": "12"}'}, "1", ours) == Mark(batch=12, instant="1")
     assert mark_of({HUDI_KEY: '{"default_single_writer": "12"}'}, "1", ours) is None
     assert mark_of({HUDI_KEY: "no json"}, "1", ours) is None
+
+
+def test_who_takes_commits_back_is_told_of_batches_that_hudi_wrote() -> None:
+    texts = ('{"spark_0": "12", "broken": "x"}', "no json", "[1]", "null")
+    commits = [CommitMetadata(operation="UPSERT", write_stats=(), extra={HUDI_KEY: text}) for text in texts]
+    assert batches_in(commits) == (
+        "batch 12 of Hudi's stream spark_0: sent again only if its checkpoint is taken back too",
+    )
 
 
 def test_a_mark_goes_back_with_a_rollback_and_with_a_restore() -> None:

@@ -198,6 +198,22 @@ def test_the_mark_goes_back_with_a_restore(table: Table, caplog: pytest.LogCaptu
     check_counted_once(table.store, [0, 1, 2, 3, 4])
 
 
+@pytest.mark.shows("R9", "H2")
+def test_who_takes_batches_back_is_told_of_them_beforehand(table: Table) -> None:
+    saved = table.savepoint().instant
+    for number in (3, 4):
+        new_process(table.store).upsert(batch(number), number)
+    table.upsert(batch(9))
+    Stream(store=table.store, id="another").upsert(batch(5), 0)
+    newest = load_state(table.store).timeline.writes[-1].requested
+    ours = f"of the stream clicks ({STREAM}): sent again only if its checkpoint is taken back too"
+    assert (
+        str(table.plan_rollback(newest)).splitlines()[1].startswith("  batch 0 of the stream another: sent")
+    )
+    assert table.plan_restore(saved).work.batches[0] == f"batches 3 to 4 {ours}"
+    assert str(table.restore(saved)).splitlines()[-2] == f"  batches 3 to 4 {ours}"
+
+
 @pytest.mark.shows("R9")
 @pytest.mark.parametrize("lost", ["nothing", "file", "half a file"])
 def test_a_mark_is_found_in_the_history(lost: str, table: Table) -> None:
