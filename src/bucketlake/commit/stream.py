@@ -61,10 +61,14 @@ class Batch:
     """What people call the stream."""
     identifier: str = ""
     """By which Hudi's sink knows the stream: the query id, unless something else was chosen."""
+    behind: float | None = None
+    """How far services were behind when that was last looked at; None if it was not."""
 
     def marks(self, told: Mapping[str, Any]) -> dict[str, str]:
         """Say in a commit's extra metadata that it is this batch; and what is `told` of it."""
         ours = {"stream": self.stream, "name": self.name, "batch": self.number, **told}
+        if self.behind is not None:
+            ours["behind"] = round(self.behind, 2)
         return {
             STREAM_KEY: json.dumps(ours),
             HUDI_KEY: json.dumps({self.identifier or self.stream: str(self.number)}),

@@ -66,6 +66,7 @@ class BatchWriter:
         summary = run.stream.upsert(frame, number)
         if summary is not None and summary.instant is not None:
             run.upkeep.after_commit(summary.number, frame.sparkSession)
+            run.stream.behind = run.upkeep.behind
 
     def join(self) -> None:
         """Wait for services that run beside the stream, in this process."""

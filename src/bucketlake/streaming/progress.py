@@ -34,9 +34,11 @@ SCHEMA = pa.schema(
         *((name, pa.int64()) for name in COUNTS),
         *((f"{stage}_seconds", pa.float64()) for stage in STAGES),
         ("seconds", pa.float64()),
+        ("behind_times", pa.float64()),
     ]
 )
-"""A row of `batches_of`. Its `seconds` go from when its instant was drawn to its completion."""
+"""A row of `batches_of`. Its `seconds` go from when its instant was drawn to its completion; `behind_times` is how far
+services were behind when the process last looked, null before it has."""
 
 
 def batches_of(state: TableState) -> pa.Table:
@@ -67,6 +69,7 @@ def _row(store: Store, instant: Instant) -> dict[str, Any] | None:
         **{name: int(told.get(name, 0)) for name in ("rows", *COUNTS)},
         **{f"{stage}_seconds": stages.get(stage, 0.0) for stage in STAGES},
         "seconds": whole,
+        "behind_times": told.get("behind"),
     }
 
 
@@ -169,7 +172,8 @@ def line_of(batch: Batch, summary: CommitSummary, *, seconds: float) -> str:
         return f"{head}: {summary.rows:,} rows, nothing to commit; {seconds:.2f} s"
     counts = ", ".join(f"{getattr(summary, name):,} {name}" for name in COUNTS[:-2] if getattr(summary, name))
     stages = ", ".join(f"{stage} {taken:.2f}" for stage, taken in summary.seconds.items())
+    behind = "" if batch.behind is None else f"; services {batch.behind:.1f} times behind"
     return (
         f"{head}: {summary.instant}, {summary.rows:,} rows ({counts}), {summary.files:,} files, "
-        f"{render_bytes(summary.bytes)}; {seconds:.2f} s ({stages})"
+        f"{render_bytes(summary.bytes)}; {seconds:.2f} s ({stages}){behind}"
     )

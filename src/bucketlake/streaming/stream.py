@@ -74,15 +74,22 @@ class Stream:
     accept_checkpoint: bool = False
     pipelined: bool = False
     options: WriteArguments = field(default_factory=WriteArguments)
+    behind: float | None = None
+    """How far services were behind when somebody last looked: the next commits say so."""
     _marks: Marks | None = None
     _seen: Seen | None = None
 
     def upsert(self, rows: BatchRows, number: int) -> CommitSummary | None:
         """Write a batch; None if the table has it."""
         with _turn(self.store, self.id):
-            return self._upsert(
-                rows, Batch(stream=self.id, number=number, name=self.name, identifier=self.identifier)
+            batch = Batch(
+                stream=self.id,
+                number=number,
+                name=self.name,
+                identifier=self.identifier,
+                behind=self.behind,
             )
+            return self._upsert(rows, batch)
 
     def _upsert(self, rows: BatchRows, batch: Batch) -> CommitSummary | None:
         start = perf_counter()

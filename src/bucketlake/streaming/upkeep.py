@@ -44,6 +44,8 @@ class Upkeep:
     store: Store
     runs_rounds: bool
     """Whether rounds are run here; else back-pressure is all that is looked at."""
+    behind: float | None = None
+    """How many times what makes a compaction due there was, when that was last looked at."""
     _thread: Thread | None = None
     _guard: Lock = field(default_factory=Lock)
 
@@ -86,6 +88,7 @@ class Upkeep:
 
     def _wait_if_behind(self) -> None:
         behind = backlog(self.store)
+        self.behind = behind.times
         if behind.times < WARNED_TIMES:
             return
         _log.warning(
@@ -99,6 +102,7 @@ class Upkeep:
         while behind.times >= WAITED_TIMES and monotonic() < until:
             sleep(_LOOK_SECONDS)
             behind = backlog(self.store)
+            self.behind = behind.times
 
 
 def _tasks_of(session: SparkSession) -> Tasks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bucketlake import RecordIndex, Table
@@ -10,6 +12,8 @@ from bucketlake.commit.stream import Batch
 from bucketlake.errors import ConfigError
 from bucketlake.streaming.progress import line_of
 from bucketlake.streaming.query import trigger_of
+from bucketlake.streaming.stream import Stream
+from bucketlake.streaming.upkeep import Upkeep
 from bucketlake.write import ArrowRows, CommitSummary, WriteOptions, run_write
 from stand_ins.orders_table import orders, orders_table
 
@@ -39,6 +43,21 @@ def test_there_is_a_row_for_each_batch(table: Table) -> None:
     assert told == [("s", 0, 10, 10, 0), ("s", 1, 10, 5, 5), ("t", 0, 3, 3, 0)]
     assert all(row["seconds"] > 0 and row["bytes"] > 0 and row["files"] > 0 for row in rows)
     assert all(row["completed"] > row["instant"] for row in rows)
+
+
+def test_a_batch_says_how_far_services_were_behind_when_they_were_last_looked_at() -> None:
+    table = orders_table("memory://progress-behind")
+    stream, upkeep = Stream(store=table.store, id="s"), Upkeep(table.store, runs_rounds=False)
+    looked = []
+    for number in range(3):
+        looked.append(upkeep.behind)
+        stream.behind = upkeep.behind
+        stream.upsert(orders(range(3), "some", number), number)
+        upkeep.after_commit(15 * number, None)  # type: ignore[arg-type] # of no Spark
+    assert looked[0] is None and looked[2]
+    assert table.query_progress()["behind_times"].to_pylist() == [
+        None if one is None else round(one, 2) for one in looked
+    ]
 
 
 def test_streams_are_summed_up(table: Table) -> None:
@@ -71,6 +90,9 @@ def test_a_batch_is_a_line_in_the_log(table: Table) -> None:
     line = line_of(batch, write(table, range(3), 2), seconds=1.5)
     assert line.startswith("batch 2 of orders: 2")
     assert "3 rows" in line and "1.50 s" in line
+    assert line_of(replace(batch, behind=2.5), write(table, range(3), 3), seconds=1.5).endswith(
+        "); services 2.5 times behind"
+    )
     nothing = line_of(batch, CommitSummary(operation="UPSERT", rows=4), seconds=0.5)
     assert nothing == "batch 2 of orders: 4 rows, nothing to commit; 0.50 s"
 

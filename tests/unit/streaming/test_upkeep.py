@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from bucketlake import RecordIndex, Table
 from bucketlake.services.backlog import backlog
 from bucketlake.streaming import upkeep
+from bucketlake.streaming.stream import Stream
 from bucketlake.streaming.upkeep import Upkeep
+from bucketlake.write import CommitSummary
 from stand_ins.orders_table import orders, orders_table
 
 pytestmark = pytest.mark.shows("R10")
@@ -95,3 +99,21 @@ def test_nothing_fails_a_batch_that_is_committed(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING, "bucketlake.stream"):
         Upkeep(table.store, runs_rounds=True).after_commit(15, NO_SESSION)
     assert "what is due was not looked for" in caplog.text
+
+
+def test_how_far_services_are_behind_is_said_by_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = many_writes("memory://upkeep-said", 12)
+    (tmp_path / "metadata").write_text('{"id": "s"}')
+    writer = table.batch_writer(checkpoint=tmp_path, maintenance="off")
+    said: list[float | None] = []
+
+    def upsert(self: Stream, frame: object, number: int) -> CommitSummary:
+        said.append(self.behind)
+        return CommitSummary(operation="UPSERT", instant="1", number=15)
+
+    monkeypatch.setattr(Stream, "upsert", upsert)
+    for number in range(2):
+        writer(SimpleNamespace(sparkSession=None), number)  # type: ignore[arg-type] # no frame is looked at
+    assert said == [None, backlog(table.store).times]
