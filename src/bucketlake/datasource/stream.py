@@ -259,9 +259,10 @@ class StreamReader(DataSourceStreamReader):
                 f"{'given' if with_op else 'left out'} then. Restart it in the same way once, until it is past them."
             )
         is_snapshot = batch.begin == NOTHING
+        since = self._past_services(state, batch) if with_op else batch.begin.time
         if is_snapshot or with_op:
             oldest = oldest_begin(state)
-            seen = batch.end.time if is_snapshot else batch.begin.time
+            seen = batch.end.time if is_snapshot else since
             if seen < oldest:
                 raise ConfigError(
                     f"the table cannot be seen any more as it was at {seen}: what completed until {oldest} may have "
@@ -273,13 +274,25 @@ class StreamReader(DataSourceStreamReader):
             return _Pieces(plan.slices, plan.context)
         if with_op:
             query = make_query(state, columns=self._names())
-            compared = plan_comparisons(state, query, batch.begin.time, batch.end.time)
+            compared = plan_comparisons(state, query, since, batch.end.time)
             return _Pieces(compared.comparisons, compared)
         try:
             changes = table.plan(columns=self._names(), begin=batch.begin.time, end=batch.end.time)
         except ConfigError as error:
             raise ConfigError(f"{error} {_remedy(batch)}") from error
         return _Pieces(tuple(sorted(changes.slices, key=place_of)), changes.context)
+
+    def _past_services(self, state: TableState, batch: Batch) -> str:
+        """Return when the last service was done that came before all changes of a batch.
+
+        The table has the same rows then as at the batch's begin, and more of its files are there still.
+        """
+        since = batch.begin.time
+        for write in writes_between(state, batch.begin.time, batch.end.time):
+            if not self._of(state, write).is_service:
+                break
+            since = write.completed or since
+        return since
 
     def _check_there(self, state: TableState, mark: Mark) -> None:
         """Refuse to go on from a write that was taken back: its rows have been given."""

@@ -283,6 +283,27 @@ def test_a_batch_whose_files_were_cleaned_says_what_to_do(table_type: str, op: d
         Query(table, checkpoint, start="oldest", **op).batch()
 
 
+@pytest.mark.shows("H3")
+@pytest.mark.parametrize("caps", [{}, {"max_rows": 1}], ids=["whole", "in parts"])
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_stream_that_has_given_all_lags_behind_no_service(table_type: str, caps: dict[str, int]) -> None:
+    """The files that it saw last are cleaned, and what services made of them has the same rows."""
+    table, checkpoint = table_for("clustering", table_type), Checkpoint()
+    table.upsert(rows_of(range(8), ts=1))
+    table.upsert(rows_of(range(8), ts=2))
+    Query(table, checkpoint, op="op").batches()
+    for _ in range(2):
+        table.compact(delta_commits=1) if table_type == "MERGE_ON_READ" else None
+        replace_while(table, "clustering", lambda: None)
+    table.clean(retain_commits=1)
+    table.upsert(rows_of([0, 1, 9], ts=3))
+    table.delete(rows_of([2], ts=4))
+    batches = Query(table, checkpoint, op="op", **caps).batches()
+    found = sorted((row["id"], row["op"]) for batch in batches for row in batch)
+    assert found == [(0, "update"), (1, "update"), (2, "delete"), (9, "insert")]
+    assert len(batches) == (3 if caps else 1)
+
+
 @pytest.mark.shows("H2")
 def test_a_write_that_was_given_and_taken_back_stops_the_stream() -> None:
     table, checkpoint = table_for("clustering", "MERGE_ON_READ"), Checkpoint()
