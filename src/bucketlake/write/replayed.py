@@ -31,7 +31,7 @@ def check_replayed(rows: Rows, properties: TableProperties, batch: Batch, own: M
     if (found.rows, found.key_hash_sum) == expected:
         return
     committed = (
-        "there is no commit of it, as of a batch without rows"
+        "there is no commit of it, as of a batch without rows, or one whose rows all lost to newer ones"
         if own is None
         else f"{own.instant} committed it with {expected[0]:,} rows and the key sum {expected[1]}"
     )

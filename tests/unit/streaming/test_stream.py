@@ -155,6 +155,21 @@ def test_a_batch_without_rows_commits_nothing(table: Table) -> None:
 
 
 @pytest.mark.shows("R9")
+def test_a_batch_whose_rows_all_lose_commits_nothing_and_loses_again(tmp_path: Path) -> None:
+    made = clicks_table(tmp_path / "t", table_type="cow")
+    newer = batch(0).set_column(2, "ts", pa.array([1000] * 10, pa.int64()))
+    made.upsert(newer.set_column(4, "_hoodie_is_deleted", pa.array([False] * 10)))
+    before = rows_of(made.store)
+    for process in (new_process(made.store), new_process(made.store)):
+        summary = process.upsert(batch(0), 0)
+        assert summary is not None and summary.instant is None and summary.outdated
+    new_process(made.store).upsert(batch(30), 1)
+    assert set(before) < set(rows_of(made.store))
+    with pytest.raises(ReplayError, match="or one whose rows all lost to newer ones"):
+        new_process(made.store, verify_replay=True).upsert(batch(0), 0)
+
+
+@pytest.mark.shows("R9")
 def test_a_stream_whose_first_batches_have_no_rows_goes_on_in_another_process(tmp_path: Path) -> None:
     """There is no mark then, and nothing wrong."""
     made = clicks_table(tmp_path / "t")
