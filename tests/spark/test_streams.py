@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from bucketlake import RecordIndex, SimpleBuckets
 from bucketlake.index.told import IndexValue
+from bucketlake.state import load_state
 from bucketlake.streaming.batch_writer import BatchWriter
 from spark.faults import Fault
 from spark.processes import start_script, wait_for
@@ -66,6 +67,22 @@ def test_a_query_that_is_stopped_in_the_middle_of_a_batch_goes_on_when_it_is_sta
     monkeypatch.setattr(BatchWriter, "__call__", write)
     job.run()
     job.check(0, 1, 2, 3, 4)
+
+
+def test_a_plain_function_of_batches_writes_again_what_comes_again(job: Job) -> None:
+    """At least once, and with ordering columns that leaves the same rows."""
+
+    def write(frame: DataFrame, number: int) -> None:
+        del number
+        job.table.upsert(frame)
+
+    job.arrives(0, 1)
+    job.run(write=write)
+    job.rewind(1)
+    job.run(write=write)
+    assert rows_of(job.table.store) == truth([0, 1])
+    assert len(load_state(job.table.store).timeline.writes) == 3
+    assert commits_of(job.table.store) == [], "they are of no stream"
 
 
 def test_a_rewound_checkpoint_sends_batches_that_are_passed_over(job: Job) -> None:

@@ -47,6 +47,8 @@ from stand_ins.clicks import (
     truth,
 )
 
+MORE_MIB = 100
+"""What a process may come to take beyond what it took after a third of many batches."""
 MANY = int(os.environ.get("BUCKETLAKE_STREAM_BATCHES", "500" if IS_SOAK else "48"))
 
 
@@ -455,6 +457,7 @@ def test_many_batches_with_services_beside_them_leave_a_table_that_stays_small(
     if MANY >= 300:
         third = len(files) // 3
         assert max(files[-third:]) <= 1.2 * max(files[third : 2 * third]), told
+        assert memory[-1] <= memory[third] + MORE_MIB, told
 
 
 def clicks_in_memory(index: IndexValue) -> Bucket:
