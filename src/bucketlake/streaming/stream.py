@@ -97,8 +97,8 @@ class Stream:
         if self.pipelined:
             check_pipelined(properties, self.store)
         timeline = _finished(self.store, properties, batch)
-        if self._marks is None:
-            self._marks = Marks(self.store, properties)
+        if self._marks is None or self._marks.properties != properties:
+            self._marks = Marks(self.store, properties)  # it may be another table by now
         mark = self._marks.find(batch, timeline)
         self._note_begin(batch, mark, timeline)
         if mark is not None and batch.number <= mark.batch:

@@ -376,6 +376,19 @@ def test_a_table_that_goes_and_comes_again_under_a_stream_is_not_taken_for_the_s
     assert rows_of(made.store) == []
 
 
+@pytest.mark.shows("R9")
+def test_a_table_that_comes_again_as_one_of_another_type_is_asked_for_its_own_marks(tmp_path: Path) -> None:
+    made = clicks_table(tmp_path / "t")
+    process = new_process(made.store, accept_checkpoint=True)
+    process.upsert(batch(0), 0)
+    for file in made.store.list("", recursive=True).files:
+        made.store.delete(file.path)
+    clicks_table(tmp_path / "t", table_type="cow")
+    assert process.upsert(batch(1), 1) is not None
+    assert process.upsert(batch(1), 1) is None
+    check_counted_once(made.store, [1])
+
+
 @pytest.mark.shows("R9", "X1")
 def test_an_index_that_is_changed_under_a_stream_is_the_one_it_goes_on_with(table: Table) -> None:
     """Unless the stream was told of another."""
