@@ -41,10 +41,10 @@ from bucketlake.looks import look_at
 from bucketlake.read import (
     BEGINNING,
     Change,
+    ChangeKinds,
     ChangePlan,
     Comparison,
     ReadContext,
-    Told,
     changes_until,
     is_service,
     make_query,
@@ -351,9 +351,9 @@ class _Pieces:
                 rows[group] += stat.inserted + stat.updated
                 deletes[group] += stat.deleted
         every = rows + deletes
-        by_told = {Told.ALL: every, Told.ROWS: rows, Told.DELETES: deletes}
+        by_kinds = {ChangeKinds.ALL: every, ChangeKinds.ROWS: rows, ChangeKinds.DELETES: deletes}
         return [
-            sum(by_told[one.told][group] for group in one.groups)
+            sum(by_kinds[one.kinds][group] for group in one.groups)
             if isinstance(one, Comparison)
             else every[place_of(one)]
             for one in self.them
@@ -379,7 +379,7 @@ class _Task:
 
 
 def _is_of_deletes(one: FileSlice | Comparison) -> bool:
-    return isinstance(one, Comparison) and one.told is Told.DELETES
+    return isinstance(one, Comparison) and one.kinds is ChangeKinds.DELETES
 
 
 def _rows_of(part: FileSlice, state: TableState) -> int:

@@ -4,9 +4,9 @@ from bucketlake.read.as_completed import BEGINNING, oldest_begin, place_of, plan
 from bucketlake.read.by_values import AskedIndex, check_indexed
 from bucketlake.read.changed import (
     Change,
+    ChangeKinds,
     ChangePlan,
     Comparison,
-    Told,
     is_service,
     plan_comparisons,
     read_comparison,
@@ -25,6 +25,7 @@ __all__ = [
     "BEGINNING",
     "AskedIndex",
     "Change",
+    "ChangeKinds",
     "ChangePlan",
     "Comparison",
     "Filter",
@@ -34,7 +35,6 @@ __all__ = [
     "RawFilter",
     "ReadContext",
     "ReadPlan",
-    "Told",
     "changes_until",
     "check_buckets",
     "check_indexed",

@@ -48,7 +48,7 @@ def is_service(commit: CommitMetadata) -> bool:
     return commit.is_compaction or commit.operation in _SERVICES
 
 
-class Told(StrEnum):
+class ChangeKinds(StrEnum):
     """Which changes a comparison tells."""
 
     ALL = "all"
@@ -63,7 +63,7 @@ class Comparison:
 
     before: tuple[FileSlice, ...]
     after: tuple[FileSlice, ...]
-    told: Told = Told.ALL
+    kinds: ChangeKinds = ChangeKinds.ALL
 
     @property
     def groups(self) -> frozenset[FileGroupId]:
@@ -114,8 +114,8 @@ def plan_comparisons(state: TableState, query: Query, begin: str, end: str) -> C
     comparisons.sort(key=lambda one: min(one.groups))
     if _may_move(state.properties):
         comparisons = [
-            *(replace(one, told=Told.DELETES) for one in comparisons if one.before),
-            *(replace(one, told=Told.ROWS) for one in comparisons if one.after),
+            *(replace(one, kinds=ChangeKinds.DELETES) for one in comparisons if one.before),
+            *(replace(one, kinds=ChangeKinds.ROWS) for one in comparisons if one.after),
         ]
     return ChangePlan(
         comparisons=tuple(comparisons),
@@ -132,7 +132,7 @@ def read_comparison(comparison: Comparison, plan: ChangePlan, op: str) -> Iterat
     """
     wanted = list(plan.after.columns)
     written: list[pa.RecordBatch] = []
-    if comparison.told is Told.DELETES:
+    if comparison.kinds is ChangeKinds.DELETES:
         after = _keys_of(comparison.after, plan.after)
     else:
         after, written = _keys_and_written(comparison.after, plan)
@@ -140,14 +140,14 @@ def read_comparison(comparison: Comparison, plan: ChangePlan, op: str) -> Iterat
     for part in comparison.before:
         keys = _keys_of((part,), plan.before)
         keys_before.append(keys)
-        if comparison.told is Told.ROWS:
+        if comparison.kinds is ChangeKinds.ROWS:
             continue
         gone = keys.filter(pc.invert(pc.is_in(keys, value_set=after)))
         if len(gone):
             sought = gone if len(gone) < len(keys) else None
             for batch in read_slice(part, plan.before, record_keys=sought):
                 yield _said(batch, wanted, op, Change.DELETE)
-    if comparison.told is Told.DELETES:
+    if comparison.kinds is ChangeKinds.DELETES:
         return
     new = after.filter(pc.invert(pc.is_in(after, value_set=pa.concat_arrays([_NO_KEYS, *keys_before]))))
     # At once: every call makes a table of the keys that are sought.
