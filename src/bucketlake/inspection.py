@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -12,7 +13,9 @@ from bucketlake.errors import CommitConflictError, ConfigError, UnsupportedError
 from bucketlake.index import EntryPlace, Fill, Index, hash_pieces, secondary_indexes_for_reads
 from bucketlake.index.listed import resolve_listed
 from bucketlake.layout import FileGroupId, FileSlice, slices_of
+from bucketlake.metadata.change import logged_keys_of
 from bucketlake.metadata.secondary_index import secondary_indexes
+from bucketlake.read import is_service
 from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
 
@@ -71,6 +74,14 @@ def describe(state: TableState, index: Index, *, changes_until: str | None) -> D
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """By how many keys a write made a bucket grow."""
+
+    completed: str
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionLayout:
     """The file groups of one partition, and how evenly they are filled."""
 
@@ -80,6 +91,8 @@ class PartitionLayout:
     """How many buckets the index has here; None if it has none."""
     fills: Mapping[str, Fill] = field(default_factory=dict)
     """By file id, how full buckets are that open as others fill."""
+    growth: Mapping[str, tuple[Growth, ...]] = field(default_factory=dict)
+    """By file id, how such buckets have grown: a step for each write on the timeline that changed it."""
 
     @property
     def size_bytes(self) -> int:
@@ -129,9 +142,11 @@ def layout(state: TableState, index: Index) -> Layout:
     index.foresee(files)
     slices = {partition: slices_of(partition, files[partition], view) for partition in sorted(files)}
     fills: Mapping[FileGroupId, Fill] = {}
+    growth: Mapping[FileGroupId, tuple[Growth, ...]] = {}
     if index.recorded is not None:
         groups = {partition: {part.file_id: part for part in parts} for partition, parts in slices.items()}
         fills = index.recorded.fills(state, groups)
+        growth = _growth(state, fills) if fills else {}
     return Layout(
         tuple(
             PartitionLayout(
@@ -139,11 +154,29 @@ def layout(state: TableState, index: Index) -> Layout:
                 parts,
                 index.bucket_count(partition),
                 {p.file_id: fills[partition, p.file_id] for p in parts if (partition, p.file_id) in fills},
+                {p.file_id: growth[partition, p.file_id] for p in parts if (partition, p.file_id) in growth},
             )
             for partition, parts in slices.items()
         ),
         index.described(),
     )
+
+
+def _growth(state: TableState, file_groups: Collection[FileGroupId]) -> dict[FileGroupId, tuple[Growth, ...]]:
+    """Find which writes of the active timeline brought how many keys to some file groups, or took some away."""
+    found: dict[FileGroupId, list[Growth]] = {}
+    for instant in sorted(state.timeline.writes, key=lambda one: one.completed or one.requested):
+        commit = commit_metadata(state, instant)
+        grown: Counter[FileGroupId] = Counter()
+        for stat in () if is_service(commit) else commit.write_stats:
+            if not stat.log_files:
+                grown[stat.partition, stat.file_id] += stat.inserted - stat.deleted
+        for partition, by_id in logged_keys_of(commit).items():
+            grown.update({(partition, file_id): keys for file_id, keys in by_id.items()})
+        for group, keys in grown.items():
+            if keys and group in file_groups:
+                found.setdefault(group, []).append(Growth(instant.completed or instant.requested, keys))
+    return {group: tuple(steps) for group, steps in found.items()}
 
 
 LOCATIONS = pa.schema(
@@ -317,7 +350,9 @@ def explain(
         count=None if where is None else index.bucket_count(where),
         bucket=place.bucket,
         slot=place.slot,
-        more=place.more if recorded is None else {**place.more, "live": _life_of(recorded, wanted, state)},
+        more=place.more
+        if recorded is None
+        else {**place.more, **_grown(state, index, recorded), "live": _life_of(recorded, wanted, state)},
         file_groups=tuple(sorted(wanted)),
         commits=_written_by(state, where or "", wanted),
         entries=() if row is None else _entries_of(state, row, record_key),
@@ -333,6 +368,15 @@ def _entries_of(state: TableState, row: pa.Table, record_key: str) -> tuple[Entr
         for one in secondary_indexes_for_reads(state)
         if one.definition.column in row.column_names
     )
+
+
+def _grown(state: TableState, index: Index, group: FileGroupId) -> dict[str, str]:
+    """Say how the bucket of a key has grown, if it is one that opened as others filled."""
+    if index.recorded is None or index.recorded.heir_slot(*group) is None:
+        return {}
+    steps = _growth(state, {group}).get(group, ())
+    shown = ", ".join(f"{step.keys:+,} at {step.completed}" for step in steps[-COMMITS_SHOWN:])
+    return {"growth": shown} if shown else {}
 
 
 def _life_of(group: FileGroupId, visible: frozenset[str], state: TableState) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -19,6 +20,9 @@ from bucketlake.errors import ConfigError
 from bucketlake.inspection import PartitionLayout
 from bucketlake.storage import memory_in_use, render_bytes
 from bucketlake.table import Table
+
+GROWTH_SHOWN = 5
+"""Writes of a partition, the newest."""
 
 
 @app.command()
@@ -111,7 +115,7 @@ def layout(
     found = open_table(table, storage, index=index, buckets=buckets).layout()
     numbers: tuple[str, ...] = ("buckets", "groups", "bases", "logs", "size", "in logs", "largest", "skew")
     if any(part.fills for part in found.partitions):
-        numbers = (*numbers, "keys", "full")
+        numbers = (*numbers, "keys", "full", "growth")
     drawn = grid("layout", "partition", *numbers, numbers=numbers)
     rows = []
     for part in found.partitions:
@@ -142,6 +146,11 @@ def layout(
                         "base_file": s.base_file.path if s.base_file else None,
                         "log_files": [log.path for log in s.log_files],
                         **(asdict(part.fills[s.file_id]) if s.file_id in part.fills else {}),
+                        **(
+                            {"growth": [asdict(step) for step in part.growth[s.file_id]]}
+                            if s.file_id in part.growth
+                            else {}
+                        ),
                     }
                     for s in part.slices
                 ],
@@ -155,11 +164,17 @@ def layout(
 
 
 def _filled(part: PartitionLayout, *, is_shown: bool) -> tuple[str, ...]:
-    """Say how many keys the buckets of a partition have that open as others fill, and how many of them are full."""
+    """Say how many keys the buckets of a partition have that open as others fill, how many of them are full, and by
+    how many keys the newest writes made them grow."""
     if not is_shown:
         return ()
     fills = part.fills.values()
-    return f"{sum(fill.keys for fill in fills):,}", f"{sum(fill.is_full for fill in fills)} of {len(fills)}"
+    steps: Counter[str] = Counter()
+    for bucket in part.growth.values():
+        steps.update({step.completed: step.keys for step in bucket})
+    newest = " ".join(f"{keys:+,}" for _, keys in sorted(steps.items())[-GROWTH_SHOWN:])
+    full = f"{sum(fill.is_full for fill in fills)} of {len(fills)}"
+    return f"{sum(fill.keys for fill in fills):,}", full, newest or "-"
 
 
 @app.command()

@@ -448,6 +448,25 @@ def test_a_layout_shows_how_full_buckets_are_and_whose(table_type: str) -> None:
     assert [(fill.bucket, fill.keys) for fill in q.fills.values()] == [(shard_of("k1", 2), 1)]
 
 
+@TYPES
+def test_a_layout_and_an_explanation_show_how_buckets_have_grown(table_type: str) -> None:
+    table = a_table(DynamicBuckets(assigners=1, keys_per_bucket=10), table_type)
+    for batch in (range(6), range(4, 14), range(14, 15)):
+        table.upsert(rows(batch))
+    table.delete(["k0"])
+    (part,) = table.layout().partitions
+    assert {part.fills[i].bucket: [step.keys for step in steps] for i, steps in part.growth.items()} == {
+        0: [6, 4, -1],
+        1: [4, 1],
+    }
+    completed = [entry.completed for entry in table.timeline()]
+    assert [step.completed for steps in part.growth.values() for step in steps if step.keys < 0] == [
+        completed[-1]
+    ]
+    said = table.explain("k14", partition=part.partition).more["growth"]
+    assert said == f"+4 at {completed[1]}, +1 at {completed[2]}"
+
+
 def test_a_key_is_explained_by_its_assigner_and_its_bucket() -> None:
     table = mixed_table()
     by_key = {row["key"]: row["bucket"] for row in table.locations("p").to_pylist()}
