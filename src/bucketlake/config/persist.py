@@ -7,12 +7,13 @@ deleting it in between. A store's `replace_if` replaces it whole, and only if no
 
 The backup is gone after that. So that a file that is damaged later can be mended, a copy stays in our own folder. It
 follows what Hudi changes in the course of its work, but nothing that is fixed for life: where the two differ in that,
-the file is damaged, or somebody knows what they do.
+the file is damaged, or somebody knows what they do. Whoever puts the copy looks at it first and at the file then, and
+replaces no copy but the one it looked at: so nobody who slept puts what the file said before others changed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config.java_properties import parse_java_properties
@@ -106,7 +107,8 @@ def update_properties(store: Store, changes: Mapping[str, str | None]) -> TableP
             expected="what was written",
             remedy=f"The old content is in {BACKUP_PATH}; find out who else writes the file, and put it back.",
         )
-    _put_copy(store, complete)
+    _change_copy(store, lambda copy: _read_file(store))  # noqa: ARG005 # whatever it said
+    _remember(store, complete)
     store.delete(BACKUP_PATH)
     return parsed
 
@@ -115,11 +117,15 @@ def keep_copy(store: Store, properties: TableProperties) -> None:
     """Let the copy follow the file, if there is none yet or others have changed what may change."""
     if _COPIED.get(store.uri) == properties.raw:
         return
-    copy = _read_copy(store)
-    if copy != properties.raw and not (copy and _lost(properties.raw, copy)):
-        _put_copy(store, properties.raw)
-    else:
-        _remember(store, properties.raw)
+
+    def follow(copy: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        if copy == properties.raw:
+            return None
+        now = _read_file(store)  # others may have changed it since
+        return None if copy and _lost(now, copy) else now
+
+    _change_copy(store, follow)
+    _remember(store, properties.raw)
 
 
 def lost_properties(store: Store, properties: TableProperties) -> tuple[str, ...]:
@@ -205,6 +211,27 @@ def _put_copy(store: Store, raw: Mapping[str, str]) -> None:
     _remember(store, raw)
 
 
+def _change_copy(
+    store: Store, change: Callable[[Mapping[str, str] | None], Mapping[str, str] | None]
+) -> None:
+    """Put what `change` makes of the copy, unless that is None; begin again if others were faster."""
+    while True:
+        try:
+            version = store.stat(COPY_PATH).version
+        except FileNotFoundError:
+            version = None
+        changed = change(_read_copy(store))
+        if changed is None:
+            return
+        data = rendered(changed)
+        if store.put_new(COPY_PATH, data) if version is None else store.replace_if(COPY_PATH, data, version):
+            return
+
+
+def _read_file(store: Store) -> dict[str, str]:
+    return parse_java_properties(store.read(PROPERTIES_PATH), path=PROPERTIES_PATH)
+
+
 def _read_copy(store: Store) -> dict[str, str] | None:
     try:
         data = store.read(COPY_PATH)
@@ -243,8 +270,22 @@ def _recover(store: Store) -> None:
     if not _is_good(store):
         TableProperties.parse(parse_java_properties(backup, path=BACKUP_PATH), path=BACKUP_PATH)
         store.put(PROPERTIES_PATH, backup)
+    else:
+        _change_copy(store, lambda copy: _followed(copy, _whole_lines(backup), _read_file(store)))
     store.delete(BACKUP_PATH)
     _COPIED.pop(store.uri, None)
+
+
+def _followed(
+    copy: Mapping[str, str] | None, before: Mapping[str, str], now: Mapping[str, str]
+) -> dict[str, str] | None:
+    """Change in the copy what an update has changed in the file; None if that is nothing."""
+    if copy is None:
+        return None
+    changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+    kept = {key: value for key, value in copy.items() if key not in changed}
+    followed = kept | {key: now[key] for key in changed if key in now}
+    return None if followed == copy else followed
 
 
 def _is_good(store: Store) -> bool:

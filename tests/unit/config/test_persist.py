@@ -12,11 +12,13 @@ from bucketlake.config import (
     BACKUP_PATH,
     COPY_PATH,
     PROPERTIES_PATH,
+    TableProperties,
     create_properties,
     keep_copy,
     load_properties,
     lost_properties,
     parse_java_properties,
+    persist,
     plan_mend,
     render_java_properties,
     run_mend,
@@ -128,6 +130,33 @@ def test_a_copy_that_was_put_late_tells_of_nothing_that_comes_and_goes() -> None
     assert plan_mend(store) is None
 
 
+@pytest.mark.shows("H2", "X3")
+def test_who_slept_puts_no_copy_of_what_the_properties_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback takes properties away. From a copy that still has them, a repair would put them back."""
+
+    def changed_by_hudi() -> tuple[MemoryStore, TableProperties]:
+        store = made()
+        store.put(
+            PROPERTIES_PATH,
+            render_java_properties(raw(store) | {"hoodie.table.metadata.partitions": "files"}),
+        )
+        monkeypatch.setattr(persist, "_COPIED", {})  # as in another process
+        return store, load_properties(store)
+
+    store, seen = changed_by_hudi()
+    counting = FaultyStore(store)
+    keep_copy(counting, seen)
+    assert lost_properties(store, seen) == ()
+    for number in range(1, len(counting.operations) + 1):
+        store, seen = changed_by_hudi()
+        slept = FaultyStore(
+            store, fails_at=number, meanwhile=lambda now: update_properties(now, {"x.y": None})
+        )
+        keep_copy(slept, seen)
+        assert lost_properties(store, load_properties(store)) == ()
+        assert plan_mend(store) is None
+
+
 def test_without_a_copy_nothing_is_mended() -> None:
     store = made()
     store.put(COPY_PATH, store.read(COPY_PATH)[:-20])
@@ -201,6 +230,10 @@ def test_an_update_killed_at_any_operation_leaves_the_old_or_the_new_properties(
                 FaultyStore(store, fails_at=number, took_effect=took_effect, is_dead=True), {"x.y": "new"}
             )
         assert load_properties(store).raw["x.y"] in ("new", WORDS["x.y"])
+        update_properties(
+            store, {"x.y": load_properties(store).raw["x.y"]}
+        )  # the next comer finds nothing to do
+        assert lost_properties(store, load_properties(store)) == (), "the copy follows what was cut off"
         update_properties(store, {"x.y": "later"})
         assert load_properties(store).raw["x.y"] == "later"
         assert [file.path for file in store.list("", recursive=True).files] == [COPY_PATH, PROPERTIES_PATH]
