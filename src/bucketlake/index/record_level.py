@@ -264,10 +264,16 @@ class RecordLevelIndex(RecordedIndex):
 
     def _refuse_if_built_anew(self) -> None:
         """Files of an index that was delisted since the table was looked at are not lost: somebody builds it anew."""
-        if RECORD_INDEX not in load_properties(self.store).metadata_partitions:
+        now = load_properties(self.store)
+        if RECORD_INDEX not in now.metadata_partitions:
             raise CommitConflictError(
                 f"the record-level index of {self.store.uri} was delisted while it was looked at, to be built anew. "
                 f"Nothing was committed. Run it again when the index is listed."
+            )
+        if now.raw.get(INDEX_BUILT) != self.properties.raw.get(INDEX_BUILT):
+            raise CommitConflictError(
+                f"the record-level index of {self.store.uri} was built anew while it was looked at. Nothing was "
+                f"committed. Run it again."
             )
 
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:

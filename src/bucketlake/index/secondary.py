@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.config import TableProperties
+from bucketlake.config import TableProperties, load_properties
 from bucketlake.errors import CommitConflictError, ConfigError, CorruptTableError, UnsupportedError
 from bucketlake.index.hashing_arrow import shards_of
 from bucketlake.index.index_logs import IndexLogsKeeper, in_unlike_orders, log_path, prove_log
@@ -34,7 +34,7 @@ from bucketlake.index.listed import (
 from bucketlake.keygen import texts_of
 from bucketlake.layout.names import parse_index_base_file_name, parse_log_file_name, split_path
 from bucketlake.metadata.listing import ShardSlice
-from bucketlake.metadata.places import SECONDARY_PREFIX, folder_of
+from bucketlake.metadata.places import SECONDARY_BUILT, SECONDARY_PREFIX, folder_of
 from bucketlake.metadata.record_reads import fault_of
 from bucketlake.metadata.record_shards import pinned_slices
 from bucketlake.metadata.secondary_index import (
@@ -225,6 +225,7 @@ class SecondaryIndex(KeyRecords):
         parsed = (parse_index_base_file_name(name) or parse_log_file_name(name) for name in names)
         numbers = {shard_number(found.file_id) for found in parsed if found is not None}
         if numbers != set(range(len(numbers))) or not numbers:
+            self._refuse_if_made_anew()
             raise CorruptTableError(
                 path=folder,
                 found="no shards" if not numbers else f"{len(numbers)} shards, and not those from 0 on",
@@ -234,6 +235,15 @@ class SecondaryIndex(KeyRecords):
                 f"on={self.definition.column!r}).",
             )
         return len(numbers)
+
+    def _refuse_if_made_anew(self) -> None:
+        """Files of an index that was dropped since the table was looked at are not lost, whether or not it is back."""
+        refuse_dropped(self.store, [self.definition.partition])
+        if load_properties(self.store).raw.get(SECONDARY_BUILT) != self.properties.raw.get(SECONDARY_BUILT):
+            raise CommitConflictError(
+                f"the {self} of {self.store.uri} was dropped and made again while it was looked at. Nothing was "
+                f"written. Run it again."
+            )
 
     def check_there(self, partitions: Collection[str]) -> None:  # noqa: ARG002 # it is of the whole table
         assert self.shards

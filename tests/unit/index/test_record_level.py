@@ -19,9 +19,10 @@ from bucketlake import (
     create_table,
 )
 from bucketlake.commit.metadata_table import delist_index
+from bucketlake.config import update_properties
 from bucketlake.index import RecordLevelIndex, resolve_index, shard_of
 from bucketlake.layout.names import WRITE_TOKEN, LogFileName, render_log_file_name
-from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.places import INDEX_BUILT, RECORD_INDEX, folder_of
 from bucketlake.metadata.record_shard import encode_entry_log
 from bucketlake.state import load_state
 from bucketlake.write import ArrowRows, Operation, run_write
@@ -247,4 +248,15 @@ def test_an_index_that_is_delisted_under_a_service_is_not_taken_for_lost() -> No
     for file in table.store.list(folder_of(RECORD_INDEX)).files:
         table.store.delete(file.path)
     with pytest.raises(CommitConflictError, match=r"delisted while it was looked at.*Run it again"):
+        index.check_there(["a"])
+
+
+def test_an_index_that_was_built_anew_meanwhile_is_not_taken_for_lost() -> None:
+    table = a_table(RecordIndex(shards=1))
+    table.upsert(orders(range(4), "a", 1))
+    index = index_of(table)
+    update_properties(table.store, {INDEX_BUILT: "later"})
+    for file in table.store.list(folder_of(RECORD_INDEX)).files:
+        table.store.delete(file.path)
+    with pytest.raises(CommitConflictError, match=r"built anew while it was looked at.*Run it again"):
         index.check_there(["a"])

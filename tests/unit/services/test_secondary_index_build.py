@@ -23,7 +23,7 @@ from bucketlake.metadata.secondary_index import SecondaryIndexDefinition, builds
 from bucketlake.services import Maintenance, index_build, index_kind, rollback
 from bucketlake.services.secondary_index_build import build_secondary_index
 from bucketlake.state import load_state
-from bucketlake.storage import Store
+from bucketlake.storage import Listing, Store
 from bucketlake.testing.faulty_store import FaultyStore
 from bucketlake.timeline import write_requested
 from stand_ins.aging import Bucket
@@ -435,6 +435,32 @@ def test_a_write_during_which_it_is_dropped_is_run_again() -> None:
         )
         assert check_built(store) == 30
         assert not is_listed(store)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["dropped", "and made again"])
+def test_shards_that_go_while_a_write_counts_them_are_not_taken_for_lost(again: bool) -> None:
+    store = with_by_name()
+    counts = "list .hoodie/metadata/secondary_index_by_name"
+
+    def others(inner: Store) -> None:
+        table_of(inner).drop_index("by_name")
+        if again:  # and somebody has listed the folder between the two
+            table_of(inner).create_index("by_name", on="name", shards=3)
+
+    class Counted(FaultyStore):
+        def list(self, folder: str, *, recursive: bool = False) -> Listing:
+            if f"list {folder}" != counts or counts in self.operations:
+                return super().list(folder, recursive=recursive)
+            others(self.inner)
+            super().list(folder, recursive=recursive)
+            return Listing((), ())
+
+    seen = Counted(store)
+    Table(seen, load_properties(seen)).upsert(orders([3, 50], "while", 9))
+    assert check_built(store) == 30
+    assert is_listed(store) == again
+    if again:
+        check(store, 30)
 
 
 def test_the_record_level_index_is_not_dropped_alone_from_under_it() -> None:
