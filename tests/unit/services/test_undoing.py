@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from bucketlake import ResizeTrigger, Table
-from bucketlake.commit import locks
+from bucketlake.commit import locks, publishing
 from bucketlake.commit.claims import Outcome, list_claims
 from bucketlake.commit.locks import OBJECT_LOCK_PATH
 from bucketlake.commit.publishing import publish_claim, settle
@@ -217,6 +218,26 @@ def test_a_rescale_of_old_that_kept_the_count_in_its_commit_only_is_undone_too()
     table_of(table.store).rollback(rescaled.instant)
     assert load_properties(table.store).raw[BUCKET_COUNT] == "2"
     writable(table)
+
+
+@pytest.mark.shows("H2", "P11")
+def test_a_count_that_a_full_store_has_kept_beside_rules_goes_with_the_next_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rules are published by then, so the rescale is done, and nobody repeats it."""
+    table = a_table()
+    table.upsert(orders(range(20), "first", 1))
+
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "follow", full)
+        table.buckets.overwrite("p0,3")
+    assert load_properties(table.store).raw[BUCKET_COUNT] == "2"
+    writable(table)
+    raw = load_properties(table.store).raw
+    assert BUCKET_COUNT not in raw and raw[RULE_TYPE_KEY] == "regex" and raw[COUNT_BEFORE_KEY] == "2"
 
 
 @pytest.mark.shows("P7", "P8", "H2")
