@@ -235,7 +235,7 @@ def attempt(arguments: Arguments, log: Log, what: object, act: Callable[[], T]) 
 
 def is_calm() -> bool:
     """Tell whether writers wait: beside a write that is under way, or died just now, nothing can be taken back."""
-    return time.time() % 9 > 5
+    return time.time() % 10 > 4
 
 
 def _let_others_undo() -> None:
@@ -354,10 +354,12 @@ def undo_on(arguments: Arguments) -> None:
     store = table.store
 
     def roll_back() -> object:
-        writes = load_state(store).timeline.writes
-        if not writes:
+        timeline = load_state(store).timeline
+        if not timeline.writes:
             return None
-        newest = max(writes, key=lambda i: i.completed or "").requested
+        newest = max(timeline.writes, key=lambda i: i.completed or "").requested
+        if newest in timeline.savepoints and chance.random() < 0.5:
+            table.delete_savepoint(newest)  # it would be refused
         log.say(f"undoing {newest}")
         done = table.rollback(newest)
         log.say(f"undone {newest}")
@@ -366,6 +368,7 @@ def undo_on(arguments: Arguments) -> None:
     def restore() -> object:
         savepoints = table.savepoints()
         if not savepoints:
+            table.savepoint()  # for the next time
             return None
         order = look_for_restore(load_state(store), savepoints[-1].instant)
         gone = " ".join(instant.requested for instant in order.instants)
@@ -506,8 +509,8 @@ def main(arguments: Arguments) -> None:
     ):
         time.sleep(chance.uniform(0.1, 0.6))
         _continue(children, stopped, now=time.monotonic())
-        if is_calm() and chance.random() < 0.6:
-            continue
+        if is_calm() and chance.random() < 0.85:
+            continue  # else hardly anything is taken back to its end
         busy = ["undoer"] if is_calm() else roles
         role = chance.choice([role for role in busy if role not in stopped] or roles[:1])
         if len(stopped) < 2 and role not in stopped and chance.random() < 0.4:
