@@ -76,10 +76,10 @@ class MetadataTable:
     ) -> BuiltRecordIndex | None:
         """Cut the record-level index into another number of shards, of the table or of each partition.
 
-        Keys are read while the index is there. Then it is delisted, for Hudi and for us, until the new one is listed:
-        Hudi counts shards by listing one folder. A table that finds its keys by the index takes no writes in between:
-        its writers are refused, and told so. Cut off, the next call, or `build`, goes on with it. Secondary indexes
-        are delisted with it, and built again after it.
+        Keys are read while the index is there. Then it is delisted until the new one is listed, because Hudi counts
+        shards by listing one folder. Our writers go on meanwhile, by the old shards; Hudi's do not know of the index.
+        If the call is cut off, the next one, or `build`, goes on with it. Secondary indexes are delisted with the
+        index, and built again after it.
         """
         return self.plan_grow_record_index(shards).run(self._store, given.tasks_of(spark, progress))
 

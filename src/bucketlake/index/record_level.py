@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bucketlake.config import RECORD_LEVEL, IndexType, TableProperties, load_properties
+from bucketlake.config import RECORD_LEVEL, IndexType, TableProperties
 from bucketlake.errors import (
     CommitConflictError,
     ConfigError,
@@ -67,6 +67,7 @@ from bucketlake.metadata.record_shards import (
     abandoned_files,
     parse_shard_file_id,
     pinned_shards,
+    refuse_if_built_anew,
     shard_file_id,
 )
 from bucketlake.metadata.step import Step
@@ -240,7 +241,11 @@ class RecordLevelIndex(RecordedIndex):
     def _pinned(self) -> _Pinned:
         if not self._looked_at:
             step, shards = pinned_shards(self.store, self.properties, self.timeline)
-            by_partition = _by_partition(shards, is_global=self.is_global)
+            try:
+                by_partition = _by_partition(shards, is_global=self.is_global)
+            except CorruptTableError:
+                refuse_if_built_anew(self.store, self.properties)
+                raise
             self._looked_at.append(_Pinned(step, shards, by_partition))
         return self._looked_at[0]
 
@@ -253,27 +258,13 @@ class RecordLevelIndex(RecordedIndex):
         names: Iterable[str | None] = [None] if self.is_global else sorted(partitions)
         lost = [name for name in names if name not in self._pinned.by_partition]
         if lost:
-            self._refuse_if_built_anew()
+            refuse_if_built_anew(self.store, self.properties)
             raise CorruptTableError(
                 path=folder_of(RECORD_INDEX),
                 found=f"no shards of {'the table' if lost[0] is None else f'the partition {lost[0]!r}'}",
                 expected=f"shards that say where keys live, because the table lists {RECORD_INDEX}",
                 remedy=f"Files of the index are lost. Keys that are there would be taken for new ones. Build it anew: "
                 f"`bucketlake metadata rebuild {self.store.uri}`, or table.metadata.rebuild().",
-            )
-
-    def _refuse_if_built_anew(self) -> None:
-        """Files of an index that was delisted since the table was looked at are not lost: somebody builds it anew."""
-        now = load_properties(self.store)
-        if RECORD_INDEX not in now.metadata_partitions:
-            raise CommitConflictError(
-                f"the record-level index of {self.store.uri} was delisted while it was looked at, to be built anew. "
-                f"Nothing was committed. Run it again when the index is listed."
-            )
-        if now.raw.get(INDEX_BUILT) != self.properties.raw.get(INDEX_BUILT):
-            raise CommitConflictError(
-                f"the record-level index of {self.store.uri} was built anew while it was looked at. Nothing was "
-                f"committed. Run it again."
             )
 
     def shard_of(self, partitions: Any, record_keys: Any) -> npt.NDArray[np.int64]:

@@ -128,12 +128,18 @@ def _refuse_other_set(store: Store, properties: TableProperties, shards: Shards)
     is_doubtful = any(is_own_instant(instant) and instant not in done for instant in instants)
     if growth_of(properties) is None and not is_doubtful:
         return
+    refuse_if_built_anew(store, properties)
+
+
+def refuse_if_built_anew(store: Store, properties: TableProperties) -> None:
+    """Raise `CommitConflictError` if an index has got other shards, or is getting them, since these properties were
+    read. Of what was listed meanwhile, files that seem to be lost are not."""
     now = load_properties(store)
     is_other = any(now.raw.get(key) != properties.raw.get(key) for key in (GROWING, INDEX_BUILT))
     if is_other or now.metadata_partitions != properties.metadata_partitions:
         raise CommitConflictError(
-            f"the record-level index of {store.uri} has got other shards, or is getting them, since this call looked "
-            f"at the table. Nothing was written. Run it again."
+            f"the record-level index of {store.uri} was delisted, or has got other shards, since this call looked at "
+            f"the table. Nothing was committed. Run it again."
         )
 
 

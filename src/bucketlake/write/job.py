@@ -21,6 +21,7 @@ import pyarrow as pa
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained, delist_unmaintained
 from bucketlake.commit.operation import Operation
+from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.stream import Batch, Marks, overtaken
 from bucketlake.commit.transaction import (
     Heartbeat,
@@ -542,10 +543,12 @@ def _aborted_on_failure(transaction: Transaction) -> Iterator[None]:
 def _checked_again(state: TableState) -> Iterator[None]:
     """A file that others made needless, and a clean deleted, since the timeline was read is no damage: begin again.
 
-    Nor is one of an index that was built anew, of which the properties tell.
+    Nor is one of an index that was built anew, of which the properties tell; nor does it fit together what was taken
+    back.
     """
     try:
-        yield
+        with gives_way(state, "this write was under way"):
+            yield
     except (DamagedFileError, FileNotFoundError) as fault:
         now = load_state(state.store)
         if _done(now) == _done(state) and now.properties.raw == state.properties.raw:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bucketlake import ConfigError, CorruptTableError, RecordIndex, SimpleBuckets, Table, create_table
-from bucketlake.config import update_properties
+from bucketlake.commit.metadata_build import build_metadata
+from bucketlake.config import load_properties, update_properties
 from bucketlake.index.told import IndexValue
+from bucketlake.metadata import record_shards
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
-from stand_ins.orders_table import orders, orders_table, rows_of
+from bucketlake.metadata.shards import Shards
+from bucketlake.write import TableSpec, create, job
+from stand_ins.aging import Bucket, age
+from stand_ins.orders_table import SCHEMA, orders, orders_table, rows_of
 from stand_ins.record_index_check import check_record_index
 
 _names = itertools.count()
@@ -44,6 +51,56 @@ def test_a_write_is_refused_with_the_remedy_and_no_key_is_doubled(index: RecordI
     table.metadata.rebuild()
     table.upsert(orders(range(10), "b", 2))
     assert check_record_index(table.store) == 10
+
+
+@KINDS
+@pytest.mark.parametrize("seen", [0, 1, 3])
+def test_files_that_are_not_there_while_somebody_builds_the_index_anew_are_not_lost(
+    index: RecordIndex, seen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer may list the folder when old files are deleted, and look at the table again when it has new ones."""
+    table = orders_table(f"memory://lost-record-index-{next(_names)}", index=replace(index, shards=4))
+    table.upsert(orders(range(10), "a", 1))
+    list_shards, listed = record_shards.list_shards, []
+
+    def in_between(*asked: Any) -> Shards:
+        shards = list_shards(*asked)
+        listed.append(1)
+        if len(listed) > 1:
+            return shards
+        assert table.metadata.rebuild() is not None
+        kept = [(shard, files) for shard, files in shards.files.items() if "-0000-" not in shard[1]]
+        return Shards(shards.step, dict(kept[:seen]))
+
+    monkeypatch.setattr(record_shards, "list_shards", in_between)
+    Table.open(table.store.uri).upsert(orders(range(5, 15), "b", 2))
+    assert len(listed) > 1
+    assert check_record_index(table.store) == 15
+
+
+def test_shards_that_a_rollback_took_away_when_a_write_had_looked_at_the_table_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Bucket()
+    index = RecordIndex(per_partition=True)
+    create(store, TableSpec(name="orders", schema=SCHEMA, key=("id",), partition=("dt",), index=index))
+    build_metadata(store)
+    table = Table(store, load_properties(store))
+    first = table.upsert(orders([0, 2], "a", 1)).instant
+    plan_write, planned = job.plan_write, []
+
+    def late(*asked: Any, **more: Any) -> Any:
+        planned.append(1)
+        if len(planned) == 1:
+            age(store)
+            assert first is not None
+            table.rollback(first)
+        return plan_write(*asked, **more)
+
+    monkeypatch.setattr(job, "plan_write", late)
+    table.upsert(orders([0, 4], "b", 2))
+    assert len(planned) == 2
+    assert check_record_index(store) == 2
 
 
 def test_a_partition_that_has_rows_and_lost_its_shards_is_refused() -> None:
