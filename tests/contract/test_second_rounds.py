@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import Event, Thread
 from typing import Any
@@ -20,12 +20,14 @@ import pytest
 from bucketlake import RecordIndex, Table
 from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
-from bucketlake.errors import ProofError
+from bucketlake.errors import ConfigError, ProofError
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name, split_path
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
 from bucketlake.services import compact_metadata
 from bucketlake.storage import Store
 from bucketlake.write import ArrowRows, CommitSummary, Operation, WriteState, run_write
+from bucketlake.write.exchange import InProcess, Piece
+from bucketlake.write.through import write_through
 from contract.test_interleaved_keys import Row, Write, a_table, check, delete, upsert
 from stand_ins.aging import age
 
@@ -476,6 +478,40 @@ def test_an_attempt_of_the_first_round_that_comes_late_changes_nothing(
     assert [put_new(table.store, path, data) for path, data in of_first] == [False] * len(of_first)
     assert round_of(table.store, summary.instant or "") == after
     check(table, rows_after(before, theirs, ours))
+
+
+class LateAttempt(InProcess):
+    """Rows of which an attempt that was given up had others; it goes on when the commit has been made."""
+
+    late: Callable[[], object]
+
+    def finish(self, pieces: list[Piece], then: Any, *, tasks: int) -> tuple[str, ...]:
+        known = {piece.code for piece in pieces}
+        other = next(code for code in range(3) if code not in known)
+        strange = next(replace(piece, code=other) for piece in pieces if piece.code >= 0)
+        self.late = lambda: list(then(iter([strange])))
+        return super().finish(pieces, then, tasks=tasks)
+
+
+def test_an_attempt_with_other_rows_that_comes_late_puts_no_file_that_the_commit_does_not_tell_of() -> None:
+    """A file of entries counts by its name once its instant is complete, told or not: Hudi lists the folder."""
+    before = some("p0", range(9))
+    table = filled(GLOBAL, "MERGE_ON_READ", *before)
+    ours = [("n", "p1", 5, "ours")]
+
+    class Rows(Watched):
+        def run(self, plan: WriteState) -> Any:
+            exchange.append(LateAttempt(self._rows))
+            return write_through(exchange[0], self._rows.column_names, plan)
+
+    exchange: list[LateAttempt] = []
+    summary = run_write(Rows(upsert(*ours)[1]), table.store, Operation.UPSERT)
+    left = round_of(table.store, summary.instant or "")
+    assert len(left.logs) == 1
+    with pytest.raises(ConfigError, match="change from one evaluation to the next"):
+        exchange[0].late()
+    assert round_of(table.store, summary.instant or "") == left
+    check(table, rows_after(before, ours))
 
 
 def test_a_write_that_is_much_overtaken_writes_little_again() -> None:

@@ -10,7 +10,7 @@ A write that replaces file groups has their keys read too: those are gone that d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
@@ -103,7 +103,8 @@ def record_changes(
             done, exchange.gather(asked, partial(_leave_again, state=plan), tasks=plan.tasks)
         )
     tasks = min(plan.tasks, max(records.shards for records in plan.told_of_keys))
-    texts = exchange.finish(done, partial(_record, state=plan), tasks=tasks)
+    codes = frozenset(code for code in exchange.facts(done)["code"].to_pylist() if code >= 0)
+    texts = exchange.finish(done, partial(_record, state=plan, codes=codes), tasks=tasks)
     files = tuple(IndexFile(**facts) for text in texts for facts in json.loads(text))
     rows, total = sum(f.came + f.gone for f in files), sum(f.key_hash_sum for f in files) % (1 << 64)
     # What was said to the driver is among the pieces too, with a sum of nothing.
@@ -185,11 +186,17 @@ def _new_shards(files: Sequence[IndexFile], plan: WriteState) -> tuple[IndexFile
     )
 
 
-def _record(pieces: Iterator[Piece], state: WriteState) -> Iterator[str]:
-    """Put one file per shard that says what became of its keys; say what is in it."""
+def _record(pieces: Iterator[Piece], state: WriteState, codes: Collection[int]) -> Iterator[str]:
+    """Put one file per shard that says what became of its keys; say what is in it.
+
+    A file counts by its name when the instant is complete, whether the commit tells of it or not. So no attempt puts
+    one for a shard that is not among `codes`: those of which the driver knows, and tells.
+    """
 
     def put(one: tuple[int, pa.Table]) -> str:
         code, entries = one
+        if code not in codes:
+            raise _other_keys(f"what is recorded by {state.instant}")
         number, shard = (code & _WHAT) >> SHARD_BITS, code & _SHARD
         records = state.told_of_keys[number]
         records.check_entries(shard, entries)
@@ -213,10 +220,14 @@ def _put(path: str, data: bytes, state: WriteState) -> None:
     if version is not None and state.store.replace_if(path, data, version):
         return
     if version is None or state.store.read(path) != data:
-        raise ConfigError(
-            f"two attempts at {path} had different keys. The frame's rows change from one evaluation to the next "
-            f"(rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
-        )
+        raise _other_keys(path)
+
+
+def _other_keys(what: str) -> ConfigError:
+    return ConfigError(
+        f"two attempts at {what} had different keys. The frame's rows change from one evaluation to the next "
+        f"(rand(), a source that is being written). Write it down first, e.g. as Parquet, or cache it."
+    )
 
 
 def in_order(entries: pa.Table) -> pa.Table:
