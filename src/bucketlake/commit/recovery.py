@@ -35,6 +35,8 @@ from bucketlake.commit.publishing import is_settled, plan_of, settle
 from bucketlake.commit.restore import run_planned_restore
 from bucketlake.commit.rollback import RolledBack, Target, built_on, roll_back
 from bucketlake.config import TableProperties
+from bucketlake.index.keeper import carry_out
+from bucketlake.index.keepers import keepers_of
 from bucketlake.layout.names import PIECES_FOLDER, pieces_folder
 from bucketlake.storage import Store, left_handovers, remove_handover
 from bucketlake.timeline import (
@@ -337,6 +339,8 @@ def _sweep(
         if found is None and not _may_be_archived(store, properties, timeline, instant):
             files = marked_files(store, instant) or ()
             delete_data_files(store, files, instant=instant, keep_partitions=keep_partitions)
+            for keeper in keepers_of(properties):
+                carry_out(store, keeper.left_late(store, instant=instant))
         delete_markers(store, instant)
         swept.append(instant)
     return tuple(swept)

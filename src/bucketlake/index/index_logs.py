@@ -57,6 +57,10 @@ class IndexLogsKeeper(Keeper):
     def after_taking_back(self, store: Store, *, instant: str, action: Action) -> Upkeep:  # noqa: ARG002 # whatever it was
         return Upkeep(deletes=_logs_of(store, self.partition, instant))
 
+    def left_late(self, store: Store, *, instant: str) -> Upkeep:
+        """Shards are counted by listing, and what is older than the timeline is taken for committed."""
+        return Upkeep(deletes=_logs_of(store, self.partition, instant))
+
 
 def _logs_of(store: Store, partition: str, instant: str) -> tuple[str, ...]:
     files = store.list(folder_of(partition)).files

@@ -156,6 +156,10 @@ class Keeper:
         """Say what goes once nobody sees the instant any more."""
         return NOTHING
 
+    def left_late(self, store: Store, *, instant: str) -> Upkeep:
+        """Say what goes that tasks have put after their instant was taken back: when none of them can be alive."""
+        return NOTHING
+
     def before_archiving(self, store: Store, timeline: Timeline) -> Upkeep:
         """Say what has to be done before what tells that something counts leaves the timeline."""
         return NOTHING

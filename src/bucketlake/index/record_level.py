@@ -241,6 +241,7 @@ class RecordLevelIndex(RecordedIndex):
     def _pinned(self) -> _Pinned:
         if not self._looked_at:
             step, shards = pinned_shards(self.store, self.properties, self.timeline)
+            shards = _without_leftovers(shards)
             try:
                 by_partition = _by_partition(shards, is_global=self.is_global)
             except CorruptTableError:
@@ -720,6 +721,25 @@ def _elsewhere(key: str, partition: str, other: str, uri: str) -> KeyElsewhereEr
 
 
 register_metadata_index(RECORD_INDEX, _resolve_listed, keeper=IndexLogsKeeper(RECORD_INDEX))
+
+
+def _without_leftovers(shards: Sequence[RecordShard]) -> tuple[RecordShard, ...]:
+    """Leave out partitions that have not all of their shards, and nothing in those.
+
+    A write that was taken back may have left a file there, Hudi's above all. It says nothing, but once the timeline
+    begins after its instant, it seems to be of one that was committed.
+    """
+    by_partition: dict[str | None, list[RecordShard]] = {}
+    for shard in shards:
+        by_partition.setdefault(shard.partition, []).append(shard)
+    left = {
+        partition
+        for partition, found in by_partition.items()
+        if partition is not None
+        and [shard.number for shard in found] != list(range(len(found)))
+        and not any(shard.slice.base or shard.slice.logs for shard in found)
+    }
+    return tuple(shard for shard in shards if shard.partition not in left)
 
 
 def _by_partition(shards: Sequence[RecordShard], *, is_global: bool) -> dict[str | None, tuple[int, int]]:
