@@ -29,9 +29,9 @@ from bucketlake.metadata.growth import growth_of
 from bucketlake.metadata.listing import ShardSlice
 from bucketlake.metadata.places import GROWING, INDEX_BUILT, RECORD_INDEX, folder_of, is_own_instant
 from bucketlake.metadata.shards import Shards, list_shards
-from bucketlake.metadata.step import Step, load_metadata_timeline, look_at_step
+from bucketlake.metadata.step import Step, load_metadata_timeline, log_compactions, look_at_step
 from bucketlake.storage import FileStat, Store
-from bucketlake.timeline import Timeline, load_history, load_timeline
+from bucketlake.timeline import Action, Timeline, load_history, load_timeline
 
 SHARDS_MAX = 10_000
 """As many as Hudi gives an index at most; four digits name them."""
@@ -113,7 +113,7 @@ def pinned_slices(
         _refuse_other_set(store, properties, shards)
     known = _known_until(table)
     kept = {shard: tuple(_of_then(files, known)) for shard, files in shards.files.items()}
-    _refuse_later_compactions(store, step, kept, table)
+    _refuse_later_compactions(store, properties, step, kept, table)
     pinned = Shards(step, kept)
     return step, {shard[1]: pinned.slice_of(shard) for shard, files in kept.items() if _counts(files, step)}
 
@@ -209,22 +209,30 @@ def _named(file: FileStat) -> BaseFileName | LogFileName | None:
 
 
 def _refuse_later_compactions(
-    store: Store, step: Step, files: Mapping[tuple[str, str], Iterable[FileStat]], table: Timeline
+    store: Store,
+    properties: TableProperties,
+    step: Step,
+    files: Mapping[tuple[str, str], Iterable[FileStat]],
+    table: Timeline,
 ) -> None:
     """Refuse base files that tell of commits which the caller has not seen."""
     known = {i.requested for i in table.instants}
     until = _known_until(table)
-    unseen = [
-        i.completed or ""
-        for i in step.metadata.writes
+    unseen = {
+        i.requested: i.completed or ""
+        for i in step.metadata.completed(Action.DELTA_COMMIT)  # a compaction tells of nothing new
         if i.requested > until and i.requested not in known and not is_own_instant(i.requested)
-    ]
+    }
+    if unseen:
+        for joined in log_compactions(store, properties):
+            unseen.pop(joined, None)
     if not unseen:
         return
+    first = min(unseen.values())
     for of_shard in files.values():
         for file in of_shard:
             base = parse_index_base_file_name(split_path(file.path)[1])
-            if base is not None and base.instant > min(unseen):
+            if base is not None and base.instant > first:
                 raise CommitConflictError(
                     f"others have committed to {store.uri}, and compacted its metadata table, since this call "
                     f"looked at it. Nothing was written. Run it again."

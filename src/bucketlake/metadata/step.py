@@ -136,7 +136,7 @@ def _ghosts(
         return ()
     # A restore of Hudi's compares listings in an instant that only the metadata table has, while it runs.
     restores = [(i.requested, i.completed or "") for i in table.completed(Action.RESTORE)]
-    own = _log_compactions(store, properties)
+    own = log_compactions(store, properties)
     unknown = [
         i
         for i in unknown
@@ -149,7 +149,7 @@ def _ghosts(
     return tuple(i for i in unknown if i.requested not in archived)
 
 
-def _log_compactions(store: Store, properties: TableProperties) -> frozenset[str]:
+def log_compactions(store: Store, properties: TableProperties) -> frozenset[str]:
     """Name the instants that joined logs of the metadata table: completed, they look like any other."""
     files = store.list(timeline_properties(properties).timeline_folder).files
     names = (file.path.rpartition("/")[2].split(".") for file in files)

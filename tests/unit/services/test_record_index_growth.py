@@ -142,6 +142,19 @@ def test_the_metadata_table_is_compacted_cleaned_and_archived_meanwhile() -> Non
     assert check_built(store) == 28 + 6 * 12 and check_metadata(store)
 
 
+@pytest.mark.parametrize("index", INDEXES, ids=str)
+def test_it_may_be_compacted_before_and_after_it_grows_with_no_commit_in_between(index: RecordIndex) -> None:
+    store = built(index)
+    table = table_of(store)
+    table.upsert(orders([100], "x", 9))
+    assert compact_metadata(store)
+    assert table.metadata.grow_record_index(40) is not None
+    assert compact_metadata(store), "shards without keys begin with a log"
+    assert check_built(store) == 29
+    table_of(store).upsert(orders([101, 5], "y", 10))
+    assert check_built(store) == 30 and table_of(store).fsck().is_sound
+
+
 def test_a_writer_that_does_not_tell_of_keys_makes_ours_wait_and_going_on_mends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
