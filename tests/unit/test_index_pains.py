@@ -7,6 +7,7 @@ What only shows with Hudi at work is in tests/interop/test_record_index_judged.p
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 
 from bucketlake import (
     CommitConflictError,
+    ConflictError,
     ConsistentBuckets,
     DynamicBuckets,
     LayoutMismatchError,
@@ -26,18 +28,23 @@ from bucketlake import (
     create_table,
     set_index_cache,
 )
+from bucketlake.commit.locks import table_lock
+from bucketlake.commit.metadata_build import build_metadata
 from bucketlake.commit.metadata_table import LISTED
-from bucketlake.config import load_properties, update_properties
+from bucketlake.commit.transaction import Heartbeat, abort, begin
+from bucketlake.config import TableType, load_properties, update_properties
 from bucketlake.index import bucket_room, shard_of
 from bucketlake.index.bucket_room import Assigner, Room
 from bucketlake.index.fingerprint import KEY_ENCODING
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name, split_path
 from bucketlake.metadata import record_shard
 from bucketlake.metadata.places import RECORD_INDEX, folder_of
+from bucketlake.metadata.step import load_metadata_timeline
 from bucketlake.services import (
     Maintenance,
     Retention,
     check_table,
+    index_kind,
     load_held,
     plan_clustering,
     run_clustering,
@@ -45,9 +52,16 @@ from bucketlake.services import (
     schedule_clustering,
 )
 from bucketlake.services.metadata_compaction import compact_metadata
+from bucketlake.services.record_index_build import build_record_index
 from bucketlake.state import files_of, load_state
-from bucketlake.write import ArrowRows, Operation, run_write
+from bucketlake.storage import Store
+from bucketlake.testing.faulty_store import FaultyStore, InjectedError
+from bucketlake.write import ArrowRows, Operation, TableSpec, WriteOptions, create, job, run_write
+from bucketlake.write.finish import finish
+from stand_ins.aging import Bucket, age, copy_of
+from stand_ins.built_index import CountedTasks, check_built, filled, is_index_listed
 from stand_ins.dynamic_check import check_buckets
+from stand_ins.made_index import check_secondary
 from stand_ins.record_index_check import check_record_index
 
 SCHEMA = pa.schema(
@@ -153,19 +167,151 @@ def test_11567_an_index_that_somebody_dropped_is_noticed_before_anything_is_writ
     check(table, {("a", "p1"): "y"})
 
 
-def test_8567_and_6056_logs_of_the_index_stay_few_however_many_commits_there_are() -> None:
+def test_8567_6056_11535_and_11273_a_write_that_never_ends_keeps_nobody_from_compacting_the_index() -> None:
     table = create_table(
         f"memory://pains-{next(_names)}", SCHEMA, key="id", partition="dt", ordering="ts",
         index=RecordIndex(shards=1), table_type="MERGE_ON_READ",
     )  # fmt: skip
-    most = 0
-    for n in range(50):
-        table.upsert(rows((f"k{n}", "p0", n, "x"), ("k0", "p0", n, f"v{n}")))
-        status = table.metadata.status()
-        most = max(most, status.log_files)
+    options, most = WriteOptions(), 0
+    slow, state = begin(table.store, operation=Operation.UPSERT, index_of=options.index_of)
+    with Heartbeat(slow):
+        prepared = job.prepare(
+            ArrowRows(rows(("slow", "p1", 1, "x"))), slow, state, options, job._Stopwatch()
+        )
+        for n in range(50):
+            table.upsert(rows((f"k{n}", "p0", n, "x"), ("k0", "p0", n, f"v{n}")))
+            if n % 5 == 0:
+                most = max(most, table.metadata.status().log_files)
+        assert slow.instant in {i.requested for i in load_state(table.store).timeline.pending()}
+        with pytest.raises(CommitConflictError):  # it could not know what was compacted
+            finish(prepared)
+        abort(slow)
     assert most <= 30
     assert len(contents(table)) == 50
     check_record_index(table.store)
+
+
+def test_10891_and_11652_writes_at_any_moment_of_a_compaction_of_the_index_and_one_that_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job, "sleep", lambda seconds: None)
+    monkeypatch.setitem(table_lock.__wrapped__.__kwdefaults__, "wait_seconds", 0.05)  # type: ignore[attr-defined]
+    made = Bucket()
+    create(made, TableSpec(
+        name="t", schema=SCHEMA, key=("id",), partition=("dt",), ordering=("ts",), index=RecordIndex(shards=2),
+        table_type=TableType.MERGE_ON_READ,
+    ))  # fmt: skip
+    build_metadata(made)
+    Table(made, load_properties(made)).upsert(rows(*((f"k{n}", "p0", 1, "x") for n in range(6))))
+    counting = FaultyStore(copy_of(made))
+    assert compact_metadata(counting)
+    new = rows(("k1", "p1", 2, "moved"), ("n", "p0", 2, "new"), ("k2", "p0", 2, "", True))
+    for number in range(1, len(counting.operations) + 1, 7):
+        for is_killed in (False, True):
+            store = copy_of(made)
+            fault = {"is_dead": True} if is_killed else {"meanwhile": lambda inner: _upsert(inner, new)}
+            with suppress(ConflictError, InjectedError):  # a writer gives up while the other has the lock
+                compact_metadata(FaultyStore(store, fails_at=number, **fault))  # type: ignore[arg-type]
+            age(store)
+            _upsert(store, new)
+            compact_metadata(store)
+            assert check_record_index(store) == 6, (number, is_killed)
+            assert not load_metadata_timeline(store, load_properties(store)).pending()
+
+
+def _upsert(store: Store, batch: pa.Table) -> None:
+    run_write(ArrowRows(batch), store, Operation.UPSERT)
+
+
+def test_19670_and_18825_a_build_that_is_killed_at_any_shard_goes_on_with_the_rest() -> None:
+    class KilledError(Exception):
+        pass
+
+    for shard in range(3):
+        store = filled(RecordIndex(shards=3))
+
+        def kill(function: str, item: Any, shard: int = shard) -> None:
+            if function == "put_base" and item.shard == shard:
+                raise KilledError
+
+        first, second = CountedTasks(kill), CountedTasks()
+        build_metadata(store)
+        with pytest.raises(KilledError):
+            build_record_index(store, tasks=first)
+        assert build_record_index(store, tasks=second) is not None
+        assert len(first.names("put_base")) == shard
+        assert not set(first.done) & set(second.done), "something was done twice"
+        assert check_built(store) == 28
+
+
+def test_14077_a_build_of_a_secondary_index_takes_memory_for_a_part_of_the_table() -> None:
+    """One task at a time has one file slice, or one shard; and of these only keys and the column."""
+    table = a_table("COPY_ON_WRITE")
+    parts, of_each, size = 8, 1_000, 400
+    table.upsert(
+        rows(*((f"{p}-{n}", f"p{p:02}", 1, f"{p}-{n}".ljust(size)) for p in range(parts) for n in range(of_each)))
+    )  # fmt: skip
+    used = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(used)
+    try:
+        table.create_index("by_v", on="v", shards=parts)
+    finally:
+        pa.set_memory_pool(before)
+    assert 0 < (used.max_memory() or 0) < parts * of_each * size / 2
+    assert table.get_by("v", "3-7".ljust(size), columns="id").to_pylist() == [{"id": "3-7"}]
+
+
+@pytest.mark.parametrize("what", ["key", "place"])
+def test_18028_a_build_that_lost_something_is_found_out_and_not_listed(what: str) -> None:
+    store = filled(RecordIndex(shards=1))
+    build_metadata(store)
+    encode = index_kind.encode_base
+
+    def losing(entries: Any) -> bytes:
+        codes, places = entries.locations.codes.copy(), entries.locations.distinct
+        if what == "key":
+            return encode(index_kind.ShardEntries(entries.keys[1:], index_kind.Locations(codes[1:], places)))
+        codes[0] = (codes[0] + 1) % len(places)
+        return encode(index_kind.ShardEntries(entries.keys, index_kind.Locations(codes, places)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_kind, "encode_base", losing)
+        with pytest.raises(ProofError, match="Nothing was listed"):
+            build_record_index(store)
+    assert not is_index_listed(store)
+    assert build_record_index(store) is not None
+    assert check_built(store) == 28
+
+
+@TYPES
+def test_14090_12447_13605_and_12525_a_secondary_index_goes_by_what_rows_are_and_not_by_what_came(
+    table_type: str,
+) -> None:
+    table = a_table(table_type)
+    table.create_index("by_v", on="v", shards=2)
+    table.upsert(
+        rows(("a", "p0", 5, "red"), ("b", "p0", 5, None), ("c", "p0", 5, "red"), ("d", "p0", 5, "blue"))
+    )
+    steps = [
+        lambda: table.upsert(rows(("a", "p0", 4, "late"), ("c", "p1", 4, "late"))),
+        lambda: table.upsert(rows(("a", "p0", 6, None), ("b", "p0", 6, "red"))),
+        lambda: table.upsert(rows(("c", "p1", 7, "red"), ("d", "p1", 7, "green"))),
+        lambda: table.upsert(rows(("c", "p1", 6, "", True), ("d", "p1", 8, "", True))),
+        lambda: table.delete(["c"]),
+        lambda: table.upsert(rows(("c", "p0", 1, "again"), ("d", "p0", 1, None))),
+        lambda: table.compact() if table_type == "MERGE_ON_READ" else table.cluster(by="v"),
+        lambda: table.upsert(rows(("a", "p0", 9, "red"), ("a", "p0", 8, "blue"))),
+    ]
+    for step in steps:
+        step()
+        table = Table.open(table.store.uri)
+        there = {(row["id"], row["v"]) for row in table.to_arrow(columns=["id", "v"]).to_pylist()}
+        for value in ("red", "blue", "green", "late", "again", "", None):
+            found = {row["id"] for row in table.get_by("v", [value], columns="id").to_pylist()}
+            assert found == {key for key, v in there if v == value}, value
+        check_secondary(table)
+    assert there == {("a", "red"), ("b", "red"), ("c", "again"), ("d", None)}
 
 
 @KINDS
