@@ -29,6 +29,7 @@ from bucketlake.errors import (
 from bucketlake.index import (
     ConsistentBuckets,
     DynamicBuckets,
+    ExtendibleBuckets,
     PartitionBuckets,
     RecordIndex,
     SimpleBuckets,
@@ -54,6 +55,7 @@ __all__ = [
     "CorruptTableError",
     "DamagedFileError",
     "DynamicBuckets",
+    "ExtendibleBuckets",
     "Filter",
     "FilterError",
     "InstantError",

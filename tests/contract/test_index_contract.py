@@ -8,6 +8,10 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.index import (
+    Bucket,
+    Directory,
+    DirectoryIndex,
+    DirectoryMetadata,
     HashingMetadata,
     Node,
     NoIndex,
@@ -83,6 +87,31 @@ class TestStoredConsistentBuckets(TestConsistentBuckets):
         store = MemoryStore("index-contract")
         store.put("ring", HashingMetadata.initial("p0", 6).render())
         return RingIndex(StoredRings(store, {"p0": "ring"}), ("id",))
+
+
+@pytest.mark.shows("C1", "C3")
+class TestExtendibleBuckets(IndexContract):
+    def index(self) -> PlacedIndex:
+        return DirectoryIndex({"p0": DirectoryMetadata.initial("p0", 6)}, ("id",))
+
+    def partition(self) -> str:
+        return "p0"
+
+    def file_ids(self) -> list[str]:
+        return bucket_file_ids(6)
+
+
+class TestExtendibleBucketsOfSeveralDepths(TestExtendibleBuckets):
+    def index(self) -> PlacedIndex:
+        buckets = [(0, 2), (1, 2), (2, 2), (3, 3), (7, 4), (15, 4)]
+        directory = Directory.of(1, [Bucket(n, d, f"{n:08d}-a-a") for n, d in buckets])
+        stored = replace(DirectoryMetadata.initial("p0", 4), nodes=directory.nodes)
+        store = MemoryStore("index-contract-extendible")
+        store.put("directory", stored.render())
+        return DirectoryIndex(StoredRings(store, {"p0": "directory"}, DirectoryMetadata), ("id",))
+
+    def file_ids(self) -> list[str]:
+        return [f"{number:08d}-a-a-0" for number in (0, 1, 2, 3, 7, 15)]
 
 
 class TestConsistentBucketsOfAPartitionWithoutARing(TestConsistentBuckets):

@@ -82,6 +82,8 @@ class KeyGeneratorType(StrEnum):
 class BucketEngine(StrEnum):
     SIMPLE = "SIMPLE"
     CONSISTENT_HASHING = "CONSISTENT_HASHING"
+    EXTENDIBLE_HASHING = "EXTENDIBLE_HASHING"
+    """Ours: Hudi does not write to a table that says so."""
     DYNAMIC = "DYNAMIC"
     """New keys go to buckets that open as others fill. Where they live says a record-level index of each partition."""
 

@@ -8,8 +8,10 @@ from bucketlake.index.consistent import (
     encode_children,
     list_rings,
 )
+from bucketlake.index.directory import Bucket, Directory
 from bucketlake.index.dynamic import DynamicBuckets, DynamicIndex
 from bucketlake.index.engines import Engine, IndexValue, NewTable, register_engine
+from bucketlake.index.extendible import DirectoryIndex, DirectoryMetadata, ExtendibleBuckets
 from bucketlake.index.hashing import (
     bucket_of,
     cannot_disturb,
@@ -74,14 +76,19 @@ __all__ = [
     "INITIAL_INSTANT",
     "NO_RULES",
     "RULE_TYPE",
+    "Bucket",
     "ConfigVersions",
     "ConsistentBuckets",
     "CountRules",
     "Decision",
+    "Directory",
+    "DirectoryIndex",
+    "DirectoryMetadata",
     "DynamicBuckets",
     "DynamicIndex",
     "Engine",
     "EntryPlace",
+    "ExtendibleBuckets",
     "Fill",
     "HashingConfig",
     "HashingMetadata",

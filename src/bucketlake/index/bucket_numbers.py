@@ -19,7 +19,8 @@ from bucketlake.index.rules import BUCKETS_MAX
 BUCKET_ENGINE = "hoodie.index.bucket.engine"
 BUCKET_COUNT = "hoodie.bucket.index.num.buckets"
 """Where a table keeps how many buckets a partition has, or begins with."""
-_ALL_HASHES = 1 << 31
+ALL_HASHES = 1 << 31
+"""As many buckets as there are hashes: a key's is its hash."""
 _BUCKET_FILE_ID = re.compile(r"([0-9]{8})-")
 
 
@@ -61,7 +62,7 @@ def check_count(count: int) -> None:
 
 def bucket_place(pieces: Pieces, count: int) -> Place:
     """Say where a key lives, of `count` buckets."""
-    hashed = bucket_of(pieces, _ALL_HASHES)
+    hashed = bucket_of(pieces, ALL_HASHES)
     return Place(slot=bucket_prefix(hashed % count), hash=hashed, bucket=hashed % count)
 
 

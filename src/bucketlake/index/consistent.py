@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from bucketlake.errors import CorruptTableError
 from bucketlake.index.partition import instant_of, is_initial
@@ -43,6 +43,9 @@ INITIAL_INSTANT = "00000000000000"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashingMetadata:
     """One version of a partition's ring, as stored."""
+
+    folder: ClassVar[str] = CONSISTENT_METADATA_FOLDER
+    """Where versions of this kind are."""
 
     partition: str
     instant: str
@@ -75,19 +78,19 @@ class HashingMetadata:
         try:
             body = json.loads(data)
         except ValueError as error:
-            raise _corrupt(path, f"bytes that are no JSON ({error})", "a JSON object") from None
+            raise corrupt_ring(path, f"bytes that are no JSON ({error})", "a JSON object") from None
         if not isinstance(body, dict):
-            raise _corrupt(path, f"a JSON {type(body).__name__}", "a JSON object")
-        nodes = _typed(body, "nodes", list, path)
+            raise corrupt_ring(path, f"a JSON {type(body).__name__}", "a JSON object")
+        nodes = typed(body, "nodes", list, path)
         if not nodes:
-            raise _corrupt(path, "'nodes': []", "one node at least under 'nodes'")
+            raise corrupt_ring(path, "'nodes': []", "one node at least under 'nodes'")
         return cls(
-            partition=_typed(body, "partitionPath", str, path),
-            instant=_typed(body, "instant", str, path),
-            initial_count=_typed(body, "numBuckets", int, path),
-            sequence=_typed(body, "seqNo", int, path),
+            partition=typed(body, "partitionPath", str, path),
+            instant=typed(body, "instant", str, path),
+            initial_count=typed(body, "numBuckets", int, path),
+            sequence=typed(body, "seqNo", int, path),
             nodes=tuple(_node(node, path) for node in nodes),
-            version=_typed(body, "version", int, path),
+            version=typed(body, "version", int, path),
         )
 
     def render(self) -> bytes:
@@ -110,6 +113,10 @@ class HashingMetadata:
             f'  "nodes" : [ {nodes} ]\n'
             "}"
         ).encode()
+
+    @property
+    def path(self) -> str:
+        return hashing_metadata_path(self.partition, self.instant, folder=self.folder)
 
     @property
     def ring(self) -> Ring:
@@ -141,12 +148,13 @@ class StoredRings(Mapping[str, HashingMetadata]):
 
     store: Store
     paths: Mapping[str, str]
+    kind: type[HashingMetadata] = HashingMetadata
     _read: dict[str, HashingMetadata] = field(default_factory=dict, repr=False, compare=False)
 
     def __getitem__(self, partition: str) -> HashingMetadata:
         if partition not in self._read:
             path = self.paths[partition]
-            self._read[partition] = HashingMetadata.parse(self.store.read(path), path=path)
+            self._read[partition] = self.kind.parse(self.store.read(path), path=path)
         return self._read[partition]
 
     def __contains__(self, partition: object) -> bool:
@@ -159,20 +167,26 @@ class StoredRings(Mapping[str, HashingMetadata]):
         return len(self.paths)
 
 
-def list_rings(store: Store, timeline: Timeline, *, as_of: str | None = None) -> StoredRings | None:
-    """Find the version of every partition's ring that counts; None for a table that has no rings at all.
+def list_rings(
+    store: Store,
+    timeline: Timeline,
+    *,
+    as_of: str | None = None,
+    kind: type[HashingMetadata] = HashingMetadata,
+) -> StoredRings | None:
+    """Find the version of every partition's ring that counts; None for a table that has no rings of this kind at all.
 
     A partition whose versions are all uncommitted, or later than `as_of`, has no ring.
     """
-    folders = _versions_by_partition(store)
+    folders = _versions_by_partition(store, kind)
     if not folders:
         return None
     paths: dict[str, str] = {}
     for partition, names in folders.items():
-        instant = choose_ring(names, timeline, _by_its_files(store, partition), as_of=as_of)
+        instant = choose_ring(names, timeline, _by_its_files(store, partition, kind), as_of=as_of)
         if instant is not None:
-            paths[partition] = hashing_metadata_path(partition, instant)
-    return StoredRings(store, paths)
+            paths[partition] = hashing_metadata_path(partition, instant, folder=kind.folder)
+    return StoredRings(store, paths, kind)
 
 
 def choose_ring(
@@ -210,56 +224,62 @@ def choose_ring(
     return None
 
 
-def list_markers(store: Store, timeline: Timeline) -> tuple[str, ...]:
+def list_markers(
+    store: Store, timeline: Timeline, *, kind: type[HashingMetadata] = HashingMetadata
+) -> tuple[str, ...]:
     """Name the markers that versions lack which count."""
     found: list[str] = []
-    for partition, names in _versions_by_partition(store).items():
-        instant = choose_ring(names, timeline, _by_its_files(store, partition))
+    for partition, names in _versions_by_partition(store, kind).items():
+        instant = choose_ring(names, timeline, _by_its_files(store, partition, kind))
         if instant is not None and not is_initial(instant) and instant + MARKER_SUFFIX not in names:
-            found.append(hashing_commit_path(partition, instant))
+            found.append(hashing_commit_path(partition, instant, folder=kind.folder))
     return tuple(found)
 
 
-def outdated_rings(store: Store, timeline: Timeline, *, before: str) -> tuple[str, ...]:
+def outdated_rings(
+    store: Store, timeline: Timeline, *, before: str, kind: type[HashingMetadata] = HashingMetadata
+) -> tuple[str, ...]:
     """Name the files of versions that were followed, before an instant, by one that counts; their markers too.
 
     The version that the instant itself may have followed stays: the instant can be taken back.
     """
     found: list[str] = []
-    for partition, names in _versions_by_partition(store).items():
+    for partition, names in _versions_by_partition(store, kind).items():
         older = [name for name in names if instant_of(name) < before]
-        kept = choose_ring(older, timeline, _by_its_files(store, partition))
+        kept = choose_ring(older, timeline, _by_its_files(store, partition, kind))
         if kept is None:
             continue
         # Markers first: one that is newest and has no version is what Hudi stumbles on.
         for name in sorted(names, key=lambda name: name.endswith(RING_SUFFIX)):
             if instant_of(name) < kept:
-                found.append("/".join(filter(None, (CONSISTENT_METADATA_FOLDER, partition, name))))
+                found.append("/".join(filter(None, (kind.folder, partition, name))))
     return tuple(found)
 
 
-def ring_files_of(store: Store, instant: str) -> tuple[str, ...]:
+def ring_files_of(
+    store: Store, instant: str, *, kind: type[HashingMetadata] = HashingMetadata
+) -> tuple[str, ...]:
     """Name the files of the ring versions of an instant, what says that they count before what it is said of."""
-    files = store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files
+    files = store.list(kind.folder, recursive=True).files
     found = [(parse_hashing_name(split_path(file.path)[1]), file.path) for file in files]
     named = [(name[1] != "commit", path) for name, path in found if name is not None and name[0] == instant]
     return tuple(path for _, path in sorted(named))
 
 
-def _versions_by_partition(store: Store) -> dict[str, list[str]]:
+def _versions_by_partition(store: Store, kind: type[HashingMetadata]) -> dict[str, list[str]]:
     """Name the files in the folder of every partition that has a version at all."""
     folders: dict[str, list[str]] = {}
-    for file in store.list(CONSISTENT_METADATA_FOLDER, recursive=True).files:
-        partition, _, name = file.path[len(CONSISTENT_METADATA_FOLDER) + 1 :].rpartition("/")
+    for file in store.list(kind.folder, recursive=True).files:
+        partition, _, name = file.path[len(kind.folder) + 1 :].rpartition("/")
         folders.setdefault(partition, []).append(name)
     return {p: names for p, names in folders.items() if any(name.endswith(RING_SUFFIX) for name in names)}
 
 
-def _by_its_files(store: Store, partition: str) -> Callable[[str], bool]:
+def _by_its_files(store: Store, partition: str, kind: type[HashingMetadata]) -> Callable[[str], bool]:
     def has_base_file(instant: str) -> bool:
-        path = hashing_metadata_path(partition, instant)
+        path = hashing_metadata_path(partition, instant, folder=kind.folder)
         try:
-            owners = frozenset(HashingMetadata.parse(store.read(path), path=path).ring.prefixes)
+            owners = frozenset(kind.parse(store.read(path), path=path).ring.prefixes)
         except CorruptTableError:
             return False  # Hudi was cut off while writing it, and so before it could commit
         names = (split_path(file.path)[1] for file in list_files(store, [partition])[partition])
@@ -271,18 +291,18 @@ def _by_its_files(store: Store, partition: str) -> Callable[[str], bool]:
 
 def _node(body: object, path: str, *, may_go: bool = False) -> Node:
     if not isinstance(body, dict):
-        raise _corrupt(path, f"{body!r} among 'nodes'", "a JSON object")
-    value = _typed(body, "value", int, path)
+        raise corrupt_ring(path, f"{body!r} among 'nodes'", "a JSON object")
+    value = typed(body, "value", int, path)
     if not 0 <= value <= HASH_MAX:
-        raise _corrupt(path, f"'value': {value} in a node", f"a number from 0 to {HASH_MAX}")
-    tag = _typed(body, "tag", str, path)
+        raise corrupt_ring(path, f"'value': {value} in a node", f"a number from 0 to {HASH_MAX}")
+    tag = typed(body, "tag", str, path)
     if tag not in tuple(Tag):
-        raise _corrupt(path, f"'tag': {tag!r} in a node", f"one of {', '.join(Tag)}")
+        raise corrupt_ring(path, f"'tag': {tag!r} in a node", f"one of {', '.join(Tag)}")
     if tag == Tag.DELETE and may_go:
         return Node(value, "", Tag.DELETE)
-    prefix = _typed(body, "fileIdPrefix", str, path)
+    prefix = typed(body, "fileIdPrefix", str, path)
     if not prefix:
-        raise _corrupt(path, "'fileIdPrefix': '' in a node", "a file-id prefix")
+        raise corrupt_ring(path, "'fileIdPrefix': '' in a node", "a file-id prefix")
     return Node(value, prefix, Tag(tag))
 
 
@@ -301,17 +321,17 @@ def decode_children(text: str, *, path: str) -> tuple[Node, ...]:
     try:
         body = json.loads(text)
     except ValueError as error:
-        raise _corrupt(path, f"child nodes that are no JSON ({error})", "a JSON array") from None
+        raise corrupt_ring(path, f"child nodes that are no JSON ({error})", "a JSON array") from None
     if not isinstance(body, list):
-        raise _corrupt(path, f"child nodes as a JSON {type(body).__name__}", "a JSON array")
+        raise corrupt_ring(path, f"child nodes as a JSON {type(body).__name__}", "a JSON array")
     return tuple(_node(node, path, may_go=True) for node in body)
 
 
-def _typed(body: Mapping[str, Any], key: str, kind: type, path: str) -> Any:
+def typed(body: Mapping[str, Any], key: str, kind: type, path: str) -> Any:
     value = body.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
         found = f"{key!r}: {value!r}" if key in body else f"no key {key!r}"
-        raise _corrupt(path, found, f"{kind.__name__} under {key!r}")
+        raise corrupt_ring(path, found, f"{kind.__name__} under {key!r}")
     return value
 
 
@@ -319,7 +339,7 @@ def _json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _corrupt(path: str, found: str, expected: str) -> CorruptTableError:
+def corrupt_ring(path: str, found: str, expected: str) -> CorruptTableError:
     return CorruptTableError(
         path=path,
         found=found,

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from bucketlake.layout import FileGroupId
 from bucketlake.layout.names import new_file_id
+from bucketlake.timeline import RESIZE_STRATEGY
 
 if TYPE_CHECKING:
     from bucketlake.index.consistent import HashingMetadata
@@ -228,7 +229,15 @@ class ResizableIndex(PlacedIndex, Protocol):
     def rings(self) -> Mapping[str, HashingMetadata]:
         """The rings that are stored, by partition."""
 
+    @property
+    def resize_strategy(self) -> str:
+        """What a plan of a resize says of who is to run it: Hudi's class, or a word that Hudi stops at."""
+        return RESIZE_STRATEGY
+
     def ring(self, partition: str) -> Ring | None: ...
+
+    def positions_of(self, partition: str, record_keys: Any) -> Any:
+        """Return where on a partition's ring a column of record keys lies, as numbers; below 0 for a null key."""
 
     def metadata(self, partition: str) -> HashingMetadata | None:
         """Return the version of a partition's ring that this index goes by, None if it has none."""

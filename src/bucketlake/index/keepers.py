@@ -5,6 +5,7 @@ from __future__ import annotations
 from bucketlake.config import BucketEngine, IndexType, TableProperties
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.engines import how_to_register, registered_engine
+from bucketlake.index.extendible import DirectoryMetadata
 from bucketlake.index.index_logs import IndexLogsKeeper
 from bucketlake.index.keeper import Keeper
 from bucketlake.index.listed import listed_indexes
@@ -15,6 +16,7 @@ from bucketlake.metadata.places import RECORD_INDEX
 _BY_ENGINE: dict[str, Keeper] = {
     BucketEngine.SIMPLE: RulesKeeper(),
     BucketEngine.CONSISTENT_HASHING: RingsKeeper(),
+    BucketEngine.EXTENDIBLE_HASHING: RingsKeeper(DirectoryMetadata),
     IndexType.GLOBAL_RECORD_LEVEL_INDEX: IndexLogsKeeper(RECORD_INDEX),
     IndexType.RECORD_LEVEL_INDEX: IndexLogsKeeper(RECORD_INDEX),
 }

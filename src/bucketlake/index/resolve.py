@@ -2,6 +2,7 @@
 
     a `.hashing_config` that counts   -> partition-level buckets
     rings                             -> consistent hashing
+    the word of extendible hashing    -> that, with the directories there are
     a bucket count, or rules          -> simple or partition-level buckets
     a record-level index              -> that, as the table says or as its metadata table lists it
     nothing                           -> no index
@@ -20,11 +21,12 @@ from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.dynamic import has_dynamic_buckets, resolve_dynamic_index
 from bucketlake.index.engines import IndexValue, registered_engine
+from bucketlake.index.extendible import DirectoryIndex, DirectoryMetadata
 from bucketlake.index.index import Index, NoIndex
 from bucketlake.index.partition import NO_VERSIONS, HashingConfig, instant_of, load_chosen
 from bucketlake.index.record_level import resolve_record_index
 from bucketlake.index.recorded import RecordedIndex
-from bucketlake.index.rings import ConsistentBuckets, RingIndex
+from bucketlake.index.rings import GrowingBuckets, RingIndex
 from bucketlake.index.rule_types import read_rules
 from bucketlake.index.ruled import PartitionBuckets, RuledIndex
 from bucketlake.index.rules import RULE_TYPE, CountRules
@@ -47,7 +49,7 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
     """
     properties = state.properties
     # How many buckets a ring began with is none of a reader's business: the table's files tell the ring.
-    buckets = None if isinstance(index, ConsistentBuckets) else said_count(index)
+    buckets = None if isinstance(index, GrowingBuckets) else said_count(index)
     rules = said_rules(index)
     if rules is not None:
         read_rules(RULE_TYPE, rules, buckets or 1, subject="the rules")
@@ -71,6 +73,14 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
         return resolve(state, as_of)
     if engine is not None and engine not in tuple(BucketEngine):
         return _of_registered(state, engine, as_of, is_told=buckets is not None)
+    if engine == BucketEngine.EXTENDIBLE_HASHING:
+        if buckets is not None:
+            raise ConfigError(
+                f"the table uses extendible hashing, and the options say buckets={buckets}, rules={rules!r}. "
+                f"Its directories know the layout; drop the options."
+            )
+        directories = list_rings(state.store, state.timeline, as_of=as_of, kind=DirectoryMetadata)
+        return DirectoryIndex(directories or {}, fields, properties.bucket_count)
     may_have_rules = engine != BucketEngine.CONSISTENT_HASHING
     versions, found = (
         load_chosen(state.store, state.timeline, as_of=as_of) if may_have_rules else (NO_VERSIONS, None)
@@ -121,7 +131,7 @@ def said_count(index: IndexValue | None) -> int | None:
     """Return how many buckets a caller says that a partition has, by default or at first."""
     if isinstance(index, PartitionBuckets):
         return index.default
-    return index.count if isinstance(index, SimpleBuckets | ConsistentBuckets) else None
+    return index.count if isinstance(index, SimpleBuckets | GrowingBuckets) else None
 
 
 def said_rules(index: IndexValue | None) -> str | None:

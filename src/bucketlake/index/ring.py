@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -68,6 +69,23 @@ class Ring:
     def prefixes(self) -> tuple[str, ...]:
         return tuple(node.file_id_prefix for node in self.nodes)
 
+    @property
+    def span(self) -> int:
+        """How many hashes the ring has, to draw it."""
+        return RANGE
+
+    def positions(self, hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return where keys with these hashes lie on the ring; what is below 0 is no key."""
+        return hashes
+
+    def owner(self, key_hash: int) -> Node:
+        """Return the node of a key with this hash."""
+        return self.node_of(key_hash)
+
+    def owners(self, hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Return the place in `nodes` of every key's node: `owner`, a column at a time."""
+        return self.nodes_of(hashes)
+
     def node_of(self, ring_hash: int) -> Node:
         """Return the owner of a hash: the first node at or above it, or the smallest.
 
@@ -116,7 +134,38 @@ class Ring:
                 by_value.pop(child.value, None)
             else:
                 by_value[child.value] = Node(child.value, child.file_id_prefix)
-        return Ring(tuple(by_value.values()))
+        return replace(self, nodes=tuple(by_value.values()))
+
+    def split_into(self, place: int, at: int, fresh: Callable[[int], str]) -> tuple[Node, ...]:
+        """Return the children that a node splits into, with a hash that ends one of them; `fresh` names each."""
+        return split(self, place, at, (fresh(at), fresh(self.nodes[place].value)))
+
+    def merge_into(self, places: Sequence[int], fresh: Callable[[int], str]) -> tuple[Node, ...]:
+        """Return the children of nodes that become one."""
+        return merge(self, places, fresh(self.nodes[places[-1]].value))
+
+    def runs_to_merge(self, sizes: Sequence[int | None], *, limit: float, spare: int) -> Iterator[list[int]]:
+        """Yield nodes that may become one, because together they are no larger than `limit`.
+
+        `sizes` has None for a node that is to stay; `spare` says how many nodes there may be fewer.
+        """
+        run: list[int] = []
+        total = 0
+        for place in range(len(self.nodes) + 1):
+            size = sizes[place] if place < len(self.nodes) else None
+            if size is not None and run and total + size <= limit:
+                run.append(place)
+                total += size
+                continue
+            run = run[: spare + 1]
+            if len(run) > 1:
+                spare -= len(run) - 1
+                yield run
+            run, total = ([place], size) if size is not None and size <= limit else ([], 0)
+
+    def halving_point(self, place: int, positions: npt.NDArray[np.int32]) -> int | None:
+        """Return where a node is to be split so that half of these keys fall to each side; None if nowhere."""
+        return halving_point(self, place, positions)
 
     @cached_property
     def _directory(self) -> npt.NDArray[np.int32]:
@@ -124,12 +173,8 @@ class Ring:
         edges = np.arange((1 << _DIRECTORY_BITS) + 1, dtype=np.int64) << _SHIFT
         return np.searchsorted(self._values, edges, side="left").astype(np.int32)
 
-    def __getstate__(self) -> tuple[Node, ...]:
-        return self.nodes
-
-    def __setstate__(self, nodes: tuple[Node, ...]) -> None:
-        object.__setattr__(self, "nodes", nodes)
-        self.__post_init__()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ring, (self.nodes,)
 
 
 @compiled()

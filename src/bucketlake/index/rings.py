@@ -18,7 +18,6 @@ from bucketlake.index.hashing import ring_hash_of
 from bucketlake.index.hashing_arrow import ring_hashes_of
 from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, ResizableIndex, nowhere
 from bucketlake.index.ring import Ring
-from bucketlake.layout.names import hashing_metadata_path
 
 VIRTUAL_LOGS = "bucketlake.resize.virtual"
 """A table property: a write to a bucket that is being resized puts its rows to the new file groups only, and a
@@ -26,12 +25,8 @@ reference to them into the old one."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConsistentBuckets:
-    """A table whose buckets are split and merged: `index=ConsistentBuckets(4)`.
-
-    >>> print(ConsistentBuckets(4))
-    consistent hashing: 4 buckets at first
-    """
+class GrowingBuckets:
+    """What tables have in common whose buckets are split and merged."""
 
     count: int = BUCKETS_DEFAULT
     """How many buckets a partition begins with."""
@@ -40,7 +35,8 @@ class ConsistentBuckets:
     virtual_logs: bool = False
     """Whether rows for a bucket that is being resized are written once, to what takes its place, and not twice."""
 
-    engine: ClassVar[str] = BucketEngine.CONSISTENT_HASHING
+    engine: ClassVar[str]
+    title: ClassVar[str]
 
     def check(self, table: NewTable) -> None:
         check_count(self.count)
@@ -64,7 +60,19 @@ class ConsistentBuckets:
     def __str__(self) -> str:
         by = f", hashed from {', '.join(self.hash_fields)}" if self.hash_fields else ""
         virtual = ", virtual logs while they are resized" if self.virtual_logs else ""
-        return f"consistent hashing: {self.count} buckets at first{virtual}{by}"
+        return f"{self.title}: {self.count} buckets at first{virtual}{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistentBuckets(GrowingBuckets):
+    """A table whose buckets are split and merged: `index=ConsistentBuckets(4)`.
+
+    >>> print(ConsistentBuckets(4))
+    consistent hashing: 4 buckets at first
+    """
+
+    engine: ClassVar[str] = BucketEngine.CONSISTENT_HASHING
+    title: ClassVar[str] = "consistent hashing"
 
 
 class _LastHashed:
@@ -73,12 +81,12 @@ class _LastHashed:
     def __init__(self) -> None:
         self._last: tuple[ref[Any], tuple[str, ...], Any] | None = None
 
-    def hashes_of(self, record_keys: Any, hash_fields: tuple[str, ...]) -> Any:
-        last = self._last
-        if last is not None and last[0]() is record_keys and last[1] == hash_fields:
+    def hashes_of(self, index: RingIndex, record_keys: Any) -> Any:
+        last, by = self._last, (type(index).__name__, *index.hash_fields)
+        if last is not None and last[0]() is record_keys and last[1] == by:
             return last[2]
-        hashes = ring_hashes_of(record_keys, hash_fields)
-        self._last = ref(record_keys), hash_fields, hashes
+        hashes = index.hashes_of(record_keys)
+        self._last = ref(record_keys), by, hashes
         return hashes
 
 
@@ -88,6 +96,9 @@ _last_hashed = _LastHashed()
 @dataclass(frozen=True, slots=True)
 class RingIndex(ResizableIndex):
     """Every partition has a ring of hash ranges; a node is a file group whose id begins with its prefix."""
+
+    kind: ClassVar[type[HashingMetadata]] = HashingMetadata
+    """Of the rings."""
 
     rings: Mapping[str, HashingMetadata] = field()
     hash_fields: tuple[str, ...] = field()
@@ -99,6 +110,19 @@ class RingIndex(ResizableIndex):
 
     def __str__(self) -> str:
         return f"consistent hashing: a ring per partition, hashed from {', '.join(self.hash_fields)}"
+
+    def hash_of(self, pieces: Pieces) -> int:
+        """Return the hash by which a ring finds the owner of a key."""
+        return ring_hash_of(pieces)
+
+    def hashes_of(self, record_keys: Any) -> Any:
+        """Return `hash_of` for a column of record keys; below 0 for a null key."""
+        return ring_hashes_of(record_keys, self.hash_fields)
+
+    def positions_of(self, partition: str, record_keys: Any) -> Any:
+        ring = self.ring(partition)
+        assert ring is not None, f"{partition}: no ring"
+        return ring.positions(self.hashes_of(record_keys))
 
     def metadata(self, partition: str) -> HashingMetadata | None:
         """Return the version of a partition's ring that this index goes by, None if it has none."""
@@ -115,7 +139,7 @@ class RingIndex(ResizableIndex):
                 stored = self.rings[partition]
                 found = stored.refounded(self.replaced_at) if self.replaced_at else stored
             elif self.initial_count is not None:
-                found = HashingMetadata.initial(partition, self.initial_count)
+                found = self.kind.initial(partition, self.initial_count)
             else:
                 return None
             self._known[partition] = found, found.ring
@@ -127,14 +151,14 @@ class RingIndex(ResizableIndex):
 
     def slot_of(self, partition: str, pieces: Pieces) -> str | None:
         ring = self.ring(partition)
-        return None if ring is None else ring.node_of(ring_hash_of(pieces)).file_id_prefix
+        return None if ring is None else ring.owner(self.hash_of(pieces)).file_id_prefix
 
     def locate(self, partition: str, record_keys: Any) -> Any:
         ring = self.ring(partition)
         if ring is None:
             return nowhere(record_keys)
-        hashes = _last_hashed.hashes_of(record_keys, self.hash_fields)
-        found, numbers = occurring(ring.nodes_of(hashes), len(ring.nodes))
+        hashes = _last_hashed.hashes_of(self, record_keys)
+        found, numbers = occurring(ring.owners(hashes), len(ring.nodes))
         prefixes = [ring.nodes[place].file_id_prefix for place in found]
         return pa.DictionaryArray.from_arrays(
             pa.array(numbers, mask=hashes < 0), pa.array(prefixes, pa.string())
@@ -142,7 +166,7 @@ class RingIndex(ResizableIndex):
 
     def slot_of_file(self, partition: str, file_id: str) -> str | None:
         ring = self.ring(partition)
-        return None if ring is None else _prefix_among(file_id, frozenset(ring.prefixes))
+        return None if ring is None else self.prefix_among(file_id, frozenset(ring.prefixes))
 
     def file_groups(
         self, partition: str, file_ids: Collection[str], pieces: Collection[Pieces]
@@ -151,27 +175,35 @@ class RingIndex(ResizableIndex):
         ring = self.ring(partition)
         if ring is None:
             return every
-        owner = {file_id: _prefix_among(file_id, frozenset(ring.prefixes)) for file_id in every}
+        prefixes = frozenset(ring.prefixes)
+        owner = {file_id: self.prefix_among(file_id, prefixes) for file_id in every}
         if None in owner.values():
             return every
-        wanted = {ring.node_of(ring_hash_of(piece)).file_id_prefix for piece in pieces}
+        wanted = {ring.owner(self.hash_of(piece)).file_id_prefix for piece in pieces}
         return frozenset(file_id for file_id in every if owner[file_id] in wanted)
 
     def explain(self, partition: str, record_key: str, pieces: Pieces) -> Place:  # noqa: ARG002 # the protocol's
-        return Place(slot=self.slot_of(partition, pieces), hash=ring_hash_of(pieces))
+        return Place(slot=self.slot_of(partition, pieces), hash=self.hash_of(pieces))
 
     def with_rings(self, rings: Mapping[str, HashingMetadata]) -> RingIndex:
-        return RingIndex(rings, self.hash_fields)
+        return type(self)(rings, self.hash_fields)
 
     def replacing(self, instant: str) -> RingIndex:
-        return RingIndex(self.rings, self.hash_fields, self.initial_count, instant)
+        return type(self)(self.rings, self.hash_fields, self.initial_count, instant)
 
     def layout_files(self, partition: str) -> Mapping[str, bytes]:
         found = self.metadata(partition)
         is_stored = isinstance(self.rings, StoredRings) and partition in self.rings and not self.replaced_at
         if found is None or is_stored:
             return {}
-        return {hashing_metadata_path(partition, found.instant): found.render()}
+        return {found.path: found.render()}
+
+    def prefix_among(self, file_id: str, prefixes: frozenset[str]) -> str | None:
+        """Return which of a ring's prefixes a file group bears."""
+        if file_id in prefixes:
+            return file_id
+        prefix = file_id.rpartition("-")[0]
+        return prefix if prefix in prefixes else None
 
 
 def after_resize(
@@ -186,10 +218,3 @@ def after_resize(
     nodes = [node for text in children for node in decode_children(text, path=path)]
     after = before.resized(nodes, instant=before.instant)
     return index.with_rings({partition: after})
-
-
-def _prefix_among(file_id: str, prefixes: frozenset[str]) -> str | None:
-    if file_id in prefixes:
-        return file_id
-    prefix = file_id.rpartition("-")[0]
-    return prefix if prefix in prefixes else None

@@ -1,4 +1,4 @@
-"""What tables with consistent hashing keep: the versions of every partition's ring, and rows beside a resize.
+"""What tables with consistent or extendible hashing keep: versions of every partition's ring, and rows beside a resize.
 
 While a bucket is being split or merged, writers put rows to the file groups that take its place as well, or only there,
 with a reference in the old one (`resizes`). When the resize completes, what unfinished writes have put there goes; when
@@ -8,9 +8,10 @@ it is taken back, pending or completed, the rows that lie only there go back fir
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from bucketlake.config import TableProperties, TableType
-from bucketlake.index.consistent import list_markers, outdated_rings, ring_files_of
+from bucketlake.index.consistent import HashingMetadata, list_markers, outdated_rings, ring_files_of
 from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
 from bucketlake.index.partition import instant_of, is_initial
 from bucketlake.index.resizes import (
@@ -26,8 +27,11 @@ from bucketlake.storage import Store
 from bucketlake.timeline import Action, CommitMetadata, Timeline
 
 
+@dataclass(frozen=True, slots=True)
 class RingsKeeper(Keeper):
-    """Keeps rings."""
+    """Keeps rings of one kind."""
+
+    kind: type[HashingMetadata] = HashingMetadata
 
     def moving(self, store: Store, timeline: Timeline) -> frozenset[str]:
         return frozenset(pending_resizes(store, timeline))
@@ -99,10 +103,10 @@ class RingsKeeper(Keeper):
     def after_taking_back(self, store: Store, *, instant: str, action: Action) -> Upkeep:
         if action.when_completed is not Action.REPLACE_COMMIT:
             return NOTHING
-        return Upkeep(deletes=ring_files_of(store, instant))
+        return Upkeep(deletes=ring_files_of(store, instant, kind=self.kind))
 
     def before_archiving(self, store: Store, timeline: Timeline) -> Upkeep:
-        return Upkeep(new=dict.fromkeys(list_markers(store, timeline), b""))
+        return Upkeep(new=dict.fromkeys(list_markers(store, timeline, kind=self.kind), b""))
 
     def when_cleaning(self, store: Store, timeline: Timeline, *, before: str) -> Upkeep:
-        return Upkeep(deletes=outdated_rings(store, timeline, before=before))
+        return Upkeep(deletes=outdated_rings(store, timeline, before=before, kind=self.kind))

@@ -22,19 +22,20 @@ from bucketlake.errors import ConfigError, LayoutMismatchError, shown
 from bucketlake.index.consistent import list_rings
 from bucketlake.index.dynamic import DynamicBuckets, check_dynamic, has_dynamic_buckets, stored_dynamic
 from bucketlake.index.engines import IndexValue, how_to_register, registered_engine
+from bucketlake.index.extendible import ExtendibleBuckets
 from bucketlake.index.partition import list_versions
 from bucketlake.index.record_level import RecordIndex, check_record_index, stored_record_index
-from bucketlake.index.rings import VIRTUAL_LOGS, ConsistentBuckets
+from bucketlake.index.rings import VIRTUAL_LOGS, ConsistentBuckets, GrowingBuckets
 from bucketlake.index.ruled import RULE_TYPE_KEY, PartitionBuckets
 from bucketlake.index.rules import BUCKETS_MAX, RULE_TYPE
 from bucketlake.index.simple import SimpleBuckets
 from bucketlake.state import TableState
 
-_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | ConsistentBuckets | RecordIndex | DynamicBuckets
+_Ours: TypeAlias = SimpleBuckets | PartitionBuckets | GrowingBuckets | RecordIndex | DynamicBuckets
 
 _EXPECTED = (
-    'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4), ConsistentBuckets(4), RecordIndex(), '
-    "RecordIndex(per_partition=True) or DynamicBuckets(assigners=8)"
+    'SimpleBuckets(4), PartitionBuckets("2026-.*,16", default=4), ConsistentBuckets(4), ExtendibleBuckets(4), '
+    "RecordIndex(), RecordIndex(per_partition=True) or DynamicBuckets(assigners=8)"
 )
 
 
@@ -99,9 +100,10 @@ def stored(properties: TableProperties) -> _Ours | None:
         return None
     if properties.bucket_engine == BucketEngine.SIMPLE:
         return SimpleBuckets(count, fields)
-    if properties.bucket_engine != BucketEngine.CONSISTENT_HASHING:
+    kind = _GROWING.get(properties.bucket_engine)
+    if kind is None:
         return None
-    return ConsistentBuckets(count, fields, properties.raw.get(VIRTUAL_LOGS, "").strip().lower() == "true")
+    return kind(count, fields, properties.raw.get(VIRTUAL_LOGS, "").strip().lower() == "true")
 
 
 def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> None:
@@ -124,7 +126,7 @@ def refuse_other(index: IndexValue, properties: TableProperties, uri: str) -> No
         return
     if says is not None:
         wanted = replace(index, hash_fields=index.hash_fields or says.hash_fields)
-        if isinstance(wanted, ConsistentBuckets) and isinstance(says, ConsistentBuckets):
+        if isinstance(wanted, GrowingBuckets) and isinstance(says, GrowingBuckets):
             wanted = replace(wanted, virtual_logs=wanted.virtual_logs or says.virtual_logs)
         # Hash fields have no order: the key's counts.
         if _ordered(wanted) == _ordered(says):
@@ -165,6 +167,8 @@ def refuse_unlike_files(index: IndexValue, state: TableState) -> None:
     """Raise `LayoutMismatchError` if a table that is to be adopted cannot have this index, by its files."""
     uri = state.store.uri
     refuse_other(index, state.properties, uri)
+    if isinstance(index, ExtendibleBuckets):
+        raise differs(uri, "buckets of an engine that Hudi has, and this is none", index)
     has_rings = list_rings(state.store, state.timeline) is not None
     if has_rings != isinstance(index, ConsistentBuckets):
         raise differs(uri, "rings of consistent hashing" if has_rings else "no rings among its files", index)
@@ -193,7 +197,7 @@ def _ruled(index: PartitionBuckets) -> PartitionBuckets:
     return replace(index, default=_count(index.default, "default"), hash_fields=_names(index.hash_fields))
 
 
-def _consistent(index: ConsistentBuckets) -> ConsistentBuckets:
+def _growing(index: GrowingBuckets) -> GrowingBuckets:
     if not isinstance(index.virtual_logs, bool):
         raise ConfigError(f"virtual_logs is {shown(index.virtual_logs)}; expected True or False.")
     return replace(index, count=_count(index.count, "count"), hash_fields=_names(index.hash_fields))
@@ -209,9 +213,14 @@ _CHECKS: Mapping[type, Callable[[Any], _Ours]] = {
     DynamicBuckets: check_dynamic,
     SimpleBuckets: _simple,
     PartitionBuckets: _ruled,
-    ConsistentBuckets: _consistent,
+    ConsistentBuckets: _growing,
+    ExtendibleBuckets: _growing,
 }
 """By the class of the value."""
+
+_GROWING: Mapping[str, type[GrowingBuckets]] = {
+    kind.engine: kind for kind in (ConsistentBuckets, ExtendibleBuckets)
+}
 
 
 def _count(value: object, what: str) -> int:

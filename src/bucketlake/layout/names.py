@@ -29,6 +29,8 @@ HASHING_CONFIG_ARCHIVE_FOLDER = ".hoodie/.bucket_index/partition_bucket_index_me
 HASHING_CONFIG_DRAFT_FOLDER = ".hoodie/.hashing_meta"
 """Where the RFC put `.hashing_config` files, before Hudi built it elsewhere."""
 CONSISTENT_METADATA_FOLDER = ".hoodie/.bucket_index/consistent_hashing_metadata"
+EXTENDIBLE_METADATA_FOLDER = ".hoodie/.bucket_index/extendible_hashing_metadata"
+"""Ours: Hudi has no such engine."""
 
 RECORDED_COUNTS_FOLDER = ".hoodie/.simple_hashing/meta"
 """Where writers note how many buckets they gave a partition."""
@@ -204,18 +206,14 @@ def hashing_config_path(instant: str) -> str:
     return f"{HASHING_CONFIG_FOLDER}/{instant}.hashing_config"
 
 
-def hashing_metadata_folder(partition: str) -> str:
-    """Where the ring versions of a consistently hashed partition are."""
-    return f"{CONSISTENT_METADATA_FOLDER}/{partition}" if partition else CONSISTENT_METADATA_FOLDER
+def hashing_metadata_path(partition: str, instant: str, *, folder: str = CONSISTENT_METADATA_FOLDER) -> str:
+    """Return where a version of a partition's hash ring is; `folder` is that of its kind of rings."""
+    return "/".join(filter(None, (folder, partition, f"{instant}.hashing_meta")))
 
 
-def hashing_metadata_path(partition: str, instant: str) -> str:
-    return f"{hashing_metadata_folder(partition)}/{instant}.hashing_meta"
-
-
-def hashing_commit_path(partition: str, instant: str) -> str:
-    """The empty file that says a ring version was found to be committed."""
-    return f"{hashing_metadata_folder(partition)}/{instant}.commit"
+def hashing_commit_path(partition: str, instant: str, *, folder: str = CONSISTENT_METADATA_FOLDER) -> str:
+    """Return the empty file that says a ring version was found to be committed."""
+    return "/".join(filter(None, (folder, partition, f"{instant}.commit")))
 
 
 def recorded_counts_path(instant: str) -> str:

@@ -48,9 +48,9 @@ from bucketlake.index import (
     HashingMetadata,
     Node,
     ResizableIndex,
+    Tag,
     decode_children,
     encode_children,
-    ring_hashes_of,
 )
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.keeper import Change
@@ -93,7 +93,6 @@ from bucketlake.services.tasks import Tasks, here
 from bucketlake.state import TableState, files_of, load_state, table_schema, view_for
 from bucketlake.storage import Store
 from bucketlake.timeline import (
-    RESIZE_STRATEGY,
     RESIZED_NODES,
     RESIZED_PARTITION,
     RESIZED_SEQUENCE,
@@ -147,7 +146,8 @@ def schedule_resize(store: Store, plan: Resize, *, clock: Clock | None = None) -
         groups = _groups_to_plan(state, plan, instant)
         if not groups:
             return None
-        requested = RequestedReplace(operation=_CLUSTER, strategy=RESIZE_STRATEGY, groups=groups)
+        strategy = _rings_of(state).resize_strategy
+        requested = RequestedReplace(operation=_CLUSTER, strategy=strategy, groups=groups)
         return encode_clustering_plan(requested, root=store.uri)
 
     return schedule(store, action=Action.CLUSTERING, say=say, clock=clock)
@@ -300,7 +300,7 @@ def _rings_of(state: TableState) -> ResizableIndex:
         raise ConfigError(
             f"{state.store.uri} has {index}: their number does not follow the data. Partition-level rules are changed "
             f"with `bucketlake buckets overwrite`; buckets that split and merge are those of a table made with "
-            f"index=ConsistentBuckets()."
+            f"index=ConsistentBuckets() or index=ExtendibleBuckets()."
         )
     return rings
 
@@ -311,7 +311,7 @@ def _plan(
     index = _rings_of(state)
     states = _ring_states(state, files, index)
     sampling = [
-        SampleTask(state.store, one.partition, prefix, one.slices[prefix], index.hash_fields)
+        SampleTask(state.store, one.partition, prefix, one.slices[prefix], _of_one(index, one.partition))
         for one in states
         if trigger.partitions is None or one.partition in trigger.partitions
         for prefix in large_buckets(one, trigger)
@@ -360,6 +360,12 @@ def _ring_states(
     return found
 
 
+def _of_one(index: ResizableIndex, partition: str) -> ResizableIndex:
+    """Return an index that knows one partition's ring: a task needs no more."""
+    metadata = index.metadata(partition)
+    return index.with_rings({} if metadata is None else {partition: metadata})
+
+
 @dataclass(frozen=True, slots=True)
 class SampleTask:
     """A bucket whose keys are to be looked at. Frozen and picklable."""
@@ -368,7 +374,7 @@ class SampleTask:
     partition: str
     prefix: str
     part: FileSlice
-    hash_fields: tuple[str, ...]
+    index: ResizableIndex
 
     @property
     def size_bytes(self) -> int:
@@ -376,7 +382,7 @@ class SampleTask:
 
 
 def sample_hashes(task: SampleTask) -> Hashes:
-    """Return hashes of the keys of a bucket, sorted: the first, the last, and what lies evenly between them.
+    """Return where keys of a bucket lie on the ring, sorted: the first, the last, and what lies evenly between them.
 
     Versions of one key in several files count each; for a point in their midst that does not matter.
     """
@@ -384,12 +390,12 @@ def sample_hashes(task: SampleTask) -> Hashes:
     hashes = []
     if task.part.base_file is not None:
         for batch in read_base_file(task.store, task.part.base_file.path, keys_only):
-            hashes.append(ring_hashes_of(batch.column(0), task.hash_fields))
+            hashes.append(task.index.positions_of(task.partition, batch.column(0)))
     paths = [log.path for log in task.part.log_files]
     for log in read_log_files(task.store, paths, keys_only, ordering_fields=(), table_schema=keys_only):
         if isinstance(log, LogRecords):
             keys = log.records.column(RECORD_KEY_COLUMN).combine_chunks()
-            hashes.append(ring_hashes_of(keys, task.hash_fields))
+            hashes.append(task.index.positions_of(task.partition, keys))
     every = np.sort(np.concatenate(hashes)) if hashes else np.array([], np.int32)
     if len(every) <= _SAMPLE:
         return every
@@ -417,14 +423,14 @@ def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[Cluster
 def _group(
     change: BucketChange, slices: Iterable[FileSlice], sequence: int, children: Iterable[Node]
 ) -> ClusteringGroup:
-    parts = tuple(slices)
+    parts, come = tuple(slices), tuple(children)
     return ClusteringGroup(
         slices=tuple(map(named, parts)),
-        outputs=2 if change.at is not None else 1,
+        outputs=sum(child.tag is not Tag.DELETE for child in come),
         metrics=metrics_of_all(parts),
         extra={
             RESIZED_PARTITION: change.partition,
-            RESIZED_NODES: encode_children(children),
+            RESIZED_NODES: encode_children(come),
             RESIZED_SEQUENCE: str(sequence),
         },
     )

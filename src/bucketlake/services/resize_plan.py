@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bucketlake.errors import ConfigError
-from bucketlake.index import BUCKETS_MAX, Node, Ring, Tag, derived_prefix, halving_point, merge, split
+from bucketlake.index import BUCKETS_MAX, Node, Ring, Tag, derived_prefix
 from bucketlake.index.ring import HASH_MAX, RANGE, middle_between
 from bucketlake.layout import FileGroupId, FileSlice
 
@@ -59,7 +59,7 @@ def at_the_middle(ring: Ring, place: int, hashes: Hashes) -> int | None:
 
 def evenly(ring: Ring, place: int, hashes: Hashes) -> int | None:
     """Split so that half of the keys fall to each side."""
-    return halving_point(ring, place, hashes)
+    return ring.halving_point(place, hashes)
 
 
 POLICIES: Mapping[str, SplitPolicy] = {"middle": at_the_middle, "even": evenly}
@@ -138,10 +138,9 @@ class BucketChange:
         def fresh(value: int) -> str:
             return derived_prefix(salt, value, self.partition)
 
-        last = ring.nodes[self.places[-1]].value
         if self.at is not None:
-            return split(ring, self.places[0], self.at, (fresh(self.at), fresh(last)))
-        return merge(ring, self.places, fresh(last))
+            return ring.split_into(self.places[0], self.at, fresh)
+        return ring.merge_into(self.places, fresh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,12 +316,11 @@ def _changes(
         touched.add(place)
         yield BucketChange(partition=state.partition, places=(place,), slices=(state.slices[prefix],), at=at)
     spare = len(state.ring.nodes) + splits - trigger.min_buckets
-    for places in _runs_to_merge(state, trigger, touched):
-        places = places[: spare + 1]
-        if len(places) > 1:
-            spare -= len(places) - 1
-            slices = tuple(state.slices[state.ring.nodes[place].file_id_prefix] for place in places)
-            yield BucketChange(partition=state.partition, places=tuple(places), slices=slices)
+    for places in state.ring.runs_to_merge(
+        _sizes_to_merge(state, touched), limit=trigger.merge_bytes, spare=spare
+    ):
+        slices = tuple(state.slices[state.ring.nodes[place].file_id_prefix] for place in places)
+        yield BucketChange(partition=state.partition, places=tuple(places), slices=slices)
 
 
 def _split_point(state: RingState, place: int, hashes: Hashes, policy: SplitPolicy) -> int | None:
@@ -343,30 +341,16 @@ def _split_point(state: RingState, place: int, hashes: Hashes, policy: SplitPoli
     return int(at)
 
 
-def _runs_to_merge(state: RingState, trigger: ResizeTrigger, touched: set[int]) -> Iterator[list[int]]:
-    """Yield neighbours, in the order of the ring, that together are small."""
-    ring = state.ring
+def _sizes_to_merge(state: RingState, touched: set[int]) -> list[int | None]:
+    """Return the bytes of every bucket, in the order of the ring; None of one that is to stay as it is."""
 
     def size(place: int) -> int | None:
-        prefix = ring.nodes[place].file_id_prefix
+        prefix = state.ring.nodes[place].file_id_prefix
         part = state.slices.get(prefix)
         is_free = place not in touched and prefix not in state.held
         return part.size_bytes if part is not None and is_free else None
 
-    run: list[int] = []
-    total = 0
-    for place in range(len(ring.nodes)):
-        bytes_here = size(place)
-        if bytes_here is not None and run and total + bytes_here <= trigger.merge_bytes:
-            run.append(place)
-            total += bytes_here
-            continue
-        if len(run) > 1:
-            yield run
-        fits = bytes_here is not None and bytes_here <= trigger.merge_bytes
-        run, total = ([place], bytes_here or 0) if fits else ([], 0)
-    if len(run) > 1:
-        yield run
+    return [size(place) for place in range(len(state.ring.nodes))]
 
 
 _BAR = 64
@@ -381,7 +365,7 @@ def draw(ring: Ring, sizes: Mapping[str, int]) -> str:
     most = max(sizes.values(), default=0)
     cells = []
     for column in range(_BAR):
-        low, high = column * RANGE // _BAR, (column + 1) * RANGE // _BAR - 1
+        low, high = column * ring.span // _BAR, (column + 1) * ring.span // _BAR - 1
         node = ring.node_of(low)
         ends = any(low <= one.value <= high for one in ring.nodes) and column < _BAR - 1
         if ends:

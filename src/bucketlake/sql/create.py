@@ -20,6 +20,7 @@ from bucketlake.index import (
     RULE_TYPE,
     ConsistentBuckets,
     DynamicBuckets,
+    ExtendibleBuckets,
     IndexValue,
     PartitionBuckets,
     RecordIndex,
@@ -523,15 +524,16 @@ class _Settings:
         count = self.count(_COUNT)
         buckets = BUCKETS_DEFAULT if count is None else count
         fields, rules = self.names(_FIELDS), self.text(_RULES)
-        if (self.text(_ENGINE) or "").upper() == BucketEngine.CONSISTENT_HASHING:
-            self._refuse_beside(_RULES, _ENGINE)
-            self._refuse_beside(_RULE_TYPE, _ENGINE)
-            return told(ConsistentBuckets(buckets, fields, self.flag("virtualLogs")))
+        for kind in (ConsistentBuckets, ExtendibleBuckets):
+            if (self.text(_ENGINE) or "").upper() == kind.engine:
+                self._refuse_beside(_RULES, _ENGINE)
+                self._refuse_beside(_RULE_TYPE, _ENGINE)
+                return told(kind(buckets, fields, self.flag("virtualLogs")))
         if self.flag("virtualLogs"):
             raise ConfigError(
                 f"{self._values['virtualLogs'].name}, at {self._place('virtualLogs')}, is true, and {_ENGINE} is "
-                f"{self.text(_ENGINE) or BucketEngine.SIMPLE}; expected {BucketEngine.CONSISTENT_HASHING}: only its "
-                f"buckets are resized."
+                f"{self.text(_ENGINE) or BucketEngine.SIMPLE}; expected {BucketEngine.CONSISTENT_HASHING} or "
+                f"{BucketEngine.EXTENDIBLE_HASHING}: only their buckets are resized."
             )
         if rules is None:
             if _RULE_TYPE in self._values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import ConsistentBuckets, ResizeTrigger, SimpleBuckets, Table, create_table
+from bucketlake import ConsistentBuckets, ExtendibleBuckets, ResizeTrigger, SimpleBuckets, Table, create_table
 from bucketlake.commit.recovery import recover
 from bucketlake.config import load_properties
-from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, InstantError
-from bucketlake.index import RingIndex, list_rings, resolve_index
+from bucketlake.errors import CommitConflictError, ConfigError, ConflictError, CorruptTableError, InstantError
+from bucketlake.index import HashingMetadata, RingIndex, resolve_index
+from bucketlake.index.rings import GrowingBuckets
 from bucketlake.layout.names import hashing_commit_path, hashing_metadata_path
 from bucketlake.services import (
     Retention,
@@ -44,6 +45,7 @@ from bucketlake.write import ArrowRows, Operation, run_write
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
+ENGINES = [ConsistentBuckets, ExtendibleBuckets]
 SPLIT = ResizeTrigger(file_bytes=2_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=8)
 MERGE = ResizeTrigger()
 _numbers = itertools.count()
@@ -89,6 +91,13 @@ def schedule(table: Table, trigger: ResizeTrigger = SPLIT) -> str:
     return instant
 
 
+def rings_of(table: Table) -> Mapping[str, HashingMetadata]:
+    state = load_state(table.store)
+    found = resolve_index(state).resizable
+    assert found is not None
+    return found.rings
+
+
 def check(table: Table) -> None:
     check_invariants(table)
     report = check_table(table.store)
@@ -96,11 +105,14 @@ def check(table: Table) -> None:
 
 
 @pytest.mark.shows("C1", "C2", "C9")
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_the_first_write_makes_the_ring_that_everybody_derives(table_type: str) -> None:
-    table = loaded(table_type=table_type)
-    rings = list_rings(table.store, load_state(table.store).timeline)
-    assert rings is not None and sorted(rings) == ["d0", "d1"]
+def test_the_first_write_makes_the_ring_that_everybody_derives(
+    table_type: str, engine: type[GrowingBuckets]
+) -> None:
+    table = loaded(table_type=table_type, index=engine(2))
+    rings = rings_of(table)
+    assert sorted(rings) == ["d0", "d1"]
     assert {ring.instant for ring in rings.values()} == {"00000000000000"}
     assert counts(table) == {"d0": 2, "d1": 2}
     assert len(contents(table)) == 400
@@ -108,9 +120,12 @@ def test_the_first_write_makes_the_ring_that_everybody_derives(table_type: str) 
 
 
 @pytest.mark.shows("C4", "C5")
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_a_split_and_a_merge_rewrite_only_the_buckets_they_name(table_type: str) -> None:
-    table = loaded(table_type=table_type)
+def test_a_split_and_a_merge_rewrite_only_the_buckets_they_name(
+    table_type: str, engine: type[GrowingBuckets]
+) -> None:
+    table = loaded(table_type=table_type, index=engine(2))
     before = contents(table)
     due = table.buckets.plan_resize(file_bytes=2_000, split_threshold=1.0, merge_threshold=0.1)
     assert counts(table) == {"d0": 2, "d1": 2}, "a dry run changes nothing"
@@ -131,13 +146,27 @@ def test_a_split_and_a_merge_rewrite_only_the_buckets_they_name(table_type: str)
 
 
 @pytest.mark.shows("C6")
-@pytest.mark.parametrize("virtual_logs", [False, True])
-@pytest.mark.parametrize("trigger", [SPLIT, MERGE], ids=["split", "merge"])
-@pytest.mark.parametrize("ends", ["run", "abort", "rollback"])
+@pytest.mark.parametrize(
+    ("engine", "virtual_logs", "trigger", "ends"),
+    [
+        (ConsistentBuckets, False, SPLIT, "run"),
+        (ConsistentBuckets, False, MERGE, "run"),
+        (ConsistentBuckets, False, SPLIT, "abort"),
+        (ConsistentBuckets, False, MERGE, "rollback"),
+        (ConsistentBuckets, True, SPLIT, "run"),
+        (ConsistentBuckets, True, MERGE, "run"),
+        (ConsistentBuckets, True, MERGE, "abort"),
+        (ConsistentBuckets, True, SPLIT, "rollback"),
+        (ExtendibleBuckets, False, SPLIT, "rollback"),
+        (ExtendibleBuckets, False, MERGE, "run"),
+        (ExtendibleBuckets, True, SPLIT, "run"),
+        (ExtendibleBuckets, True, MERGE, "abort"),
+    ],
+)
 def test_writes_beside_a_resize_are_seen_before_and_after_it(
-    virtual_logs: bool, trigger: ResizeTrigger, ends: str
+    engine: type[GrowingBuckets], virtual_logs: bool, trigger: ResizeTrigger, ends: str
 ) -> None:
-    table = loaded(index=ConsistentBuckets(2, virtual_logs=virtual_logs))
+    table = loaded(index=engine(2, virtual_logs=virtual_logs))
     instant = schedule(table, trigger)
     summary = table.upsert(rows_of(range(50, 150), ts=3))
     assert (summary.rows, summary.logged) == (100, 100), "a row is counted once"
@@ -267,9 +296,10 @@ def test_a_resize_gives_way_to_a_write_that_knew_nothing_of_it() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.shows("C4", "C9")
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("table_type", TYPES)
-def test_twenty_rounds_of_split_and_merge_lose_nothing(table_type: str) -> None:
-    table = loaded(table_type=table_type)
+def test_twenty_rounds_of_split_and_merge_lose_nothing(table_type: str, engine: type[GrowingBuckets]) -> None:
+    table = loaded(table_type=table_type, index=engine(2))
     truth = contents(table)
     for number in range(20):
         trigger = SPLIT if number % 2 == 0 else MERGE
@@ -283,18 +313,22 @@ def test_twenty_rounds_of_split_and_merge_lose_nothing(table_type: str) -> None:
             archive_table(table.store, keep_min=3, keep_max=4)
             assert contents(table) == truth
     check(table)
-    rings = list_rings(table.store, load_state(table.store).timeline)
-    assert rings is not None and rings["d0"].sequence == 20
+    assert rings_of(table)["d0"].sequence == 20
 
 
 @pytest.mark.shows("C4", "C9")
-@pytest.mark.parametrize("policy", ["middle", "even"])
-def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "policy"),
+    [(ConsistentBuckets, "middle"), (ConsistentBuckets, "even"), (ExtendibleBuckets, "middle")],
+)
+def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(
+    engine: type[GrowingBuckets], policy: str
+) -> None:
     """Hash fields of which few values occur: their rows crowd a few hashes."""
     schema = pa.schema([("tenant", pa.string()), ("n", pa.int64()), ("ts", pa.int64())])
     table = create_table(
         f"memory://resize-{next(_numbers)}", schema, key=("tenant", "n"),
-        ordering="ts", index=ConsistentBuckets(2, hash_fields="tenant"), table_type="MERGE_ON_READ",
+        ordering="ts", index=engine(2, hash_fields="tenant"), table_type="MERGE_ON_READ",
     )  # fmt: skip
     rows = [{"tenant": f"t{n % 7}", "n": n, "ts": 1} for n in range(3_000)]
     rows += [{"tenant": "hot", "n": n, "ts": 1} for n in range(9_000)]
@@ -315,13 +349,19 @@ def test_most_records_in_a_tiny_range_are_spread_in_few_rounds(policy: str) -> N
 @pytest.mark.thorough
 @pytest.mark.shows("C6", "C9")
 @pytest.mark.parametrize(
-    ("table_type", "virtual_logs"),
-    [("MERGE_ON_READ", False), ("MERGE_ON_READ", True), ("COPY_ON_WRITE", False)],
+    ("engine", "table_type", "virtual_logs"),
+    [
+        (ConsistentBuckets, "MERGE_ON_READ", False),
+        (ConsistentBuckets, "MERGE_ON_READ", True),
+        (ConsistentBuckets, "COPY_ON_WRITE", False),
+        (ExtendibleBuckets, "MERGE_ON_READ", False),
+        (ExtendibleBuckets, "COPY_ON_WRITE", False),
+    ],
 )
 def test_every_snapshot_is_the_truth_while_writers_and_resizes_never_stop(
-    tmp_path: Path, table_type: str, virtual_logs: bool
+    tmp_path: Path, engine: type[GrowingBuckets], table_type: str, virtual_logs: bool
 ) -> None:
-    table = loaded(tmp_path / "t", table_type, index=ConsistentBuckets(2, virtual_logs=virtual_logs))
+    table = loaded(tmp_path / "t", table_type, index=engine(2, virtual_logs=virtual_logs))
     ended = Event()
     acknowledged: list[int] = []
 
@@ -404,13 +444,14 @@ def test_two_processes_that_run_one_resize_complete_it_once() -> None:
 
 
 @pytest.mark.shows("C8")
-def test_cleaning_removes_outdated_rings_and_archiving_never_falls_back() -> None:
-    table = loaded()
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cleaning_removes_outdated_rings_and_archiving_never_falls_back(engine: type[GrowingBuckets]) -> None:
+    table = loaded(index=engine(2))
     for number in range(4):
         assert resize_table(table.store, SPLIT if number % 2 == 0 else MERGE, rounds=1)
         table.upsert(rows_of(range(50), ts=20 + number))
     truth = contents(table)
-    folder = ".hoodie/.bucket_index/consistent_hashing_metadata/d0"
+    folder = f"{rings_of(table)['d0'].folder}/d0"
 
     def versions() -> list[str]:
         return sorted(
@@ -446,9 +487,7 @@ def test_a_ring_that_nothing_tells_of_counts_only_if_its_file_groups_are_there()
     """Hudi's rule, for a version that was archived before anybody marked it."""
     table = loaded()
     resize_table(table.store, SPLIT, rounds=1)
-    (instant,) = {
-        ring.instant for ring in (list_rings(table.store, load_state(table.store).timeline) or {}).values()
-    }
+    (instant,) = {ring.instant for ring in rings_of(table).values()}
     for number in range(5):
         table.upsert(rows_of([number], ts=30))
     clean_table(table.store, retain=Retention(commits=1))
@@ -460,8 +499,7 @@ def test_a_ring_that_nothing_tells_of_counts_only_if_its_file_groups_are_there()
     table.store.put(
         hashing_metadata_path("d0", stray), ring.replace(b'fileIdPrefix" : "', b'fileIdPrefix" : "x')
     )
-    rings = list_rings(table.store, load_state(table.store).timeline)
-    assert rings is not None and {one.instant for one in rings.values()} == {instant}
+    assert {one.instant for one in rings_of(table).values()} == {instant}
     assert len(contents(table)) == 400
 
 
@@ -549,21 +587,26 @@ def test_a_clustering_that_only_sorts_is_refused_and_leaves_resizes_alone() -> N
     assert contents(table) == before
 
 
-def test_fsck_names_a_ring_whose_file_groups_are_missing() -> None:
-    table = loaded()
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fsck_names_a_ring_whose_file_groups_are_missing(engine: type[GrowingBuckets]) -> None:
+    table = loaded(index=engine(2))
     (done,) = resize_table(table.store, SPLIT, rounds=1)
     victim = table.layout().partitions[0].slices[0]
     assert victim.base_file is not None
     table.store.delete(victim.base_file.path)
     report = check_table(table.store)
     assert any(victim.base_file.path in str(finding) for finding in report.damage)
-    table = loaded()
+    table = loaded(index=engine(2))
     (done,) = resize_table(table.store, SPLIT, rounds=1)
     for partition in ("d0", "d1"):
-        table.store.delete(hashing_metadata_path(partition, done.instant))
-        table.store.delete(hashing_commit_path(partition, done.instant))
+        path = rings_of(table)[partition].path
+        assert done.instant in path
+        table.store.delete(path)
+        table.store.delete(path.replace(".hashing_meta", ".commit"))
     report = check_table(table.store)
-    assert any("d0" in str(finding) and "ring" in str(finding) for finding in report.damage), str(report)
+    assert any("d0: file group" in str(finding) for finding in report.damage), str(report)
+    with pytest.raises(CorruptTableError, match="file group"):
+        table.upsert(rows_of(range(3), ts=9))
 
 
 class HeldUp:

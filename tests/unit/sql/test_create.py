@@ -167,7 +167,7 @@ def test_a_mistake_is_told_with_its_place(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pair", ["hoodie.index.type = 'BLOOM'", "hoodie.index.bucket.engine = 'EXTENDIBLE_HASHING'"]
+    "pair", ["hoodie.index.type = 'BLOOM'", "hoodie.index.bucket.engine = 'LINEAR_HASHING'"]
 )
 def test_an_index_that_new_tables_cannot_have_is_refused(pair: str) -> None:
     with pytest.raises(UnsupportedError, match="position 55"):
