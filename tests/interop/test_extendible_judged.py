@@ -1,0 +1,70 @@
+"""Extendible hashing beside Hudi, which has no such engine: it must read the table, and never write to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bucketlake import ExtendibleBuckets, Table
+from bucketlake.services import ResizeTrigger, check_table
+from bucketlake.services.resize import look_for_resize, run_resize, schedule_resize
+from bucketlake.testing.invariants import check_invariants
+from judges.hudi_jvm import QUIET, HudiJvm, JudgeError, options_for
+from judges.hudi_rs import read_snapshot
+from judges.random_tables import CONSISTENT_OPTIONS
+from judges.rows import assert_same_rows
+from stand_ins.orders_table import orders, orders_table
+
+pytestmark = pytest.mark.interop
+
+SIMPLE = options_for("orders", table_type="MERGE_ON_READ", buckets=4)
+SPLIT = ResizeTrigger(file_bytes=1_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=8)
+NOTHING_SAID = {key: value for key, value in SIMPLE.items() if "bucket" not in key and "index" not in key}
+WRITERS = {
+    "who says nothing of buckets": NOTHING_SAID,
+    "who says the engine": {**NOTHING_SAID, "hoodie.index.bucket.engine": "EXTENDIBLE_HASHING"},
+    "who takes it for simple buckets": {**SIMPLE, "hoodie.index.bucket.engine": "SIMPLE"},
+    "who says the number": {**NOTHING_SAID, "hoodie.bucket.index.num.buckets": "4"},
+    "who takes it for a ring": {**SIMPLE, **CONSISTENT_OPTIONS},
+    "who takes it for no buckets": {**NOTHING_SAID, "hoodie.index.type": "BLOOM"},
+}
+
+
+def agree(table: Table, hudi: HudiJvm, path: Path) -> None:
+    by_hudi = hudi.read(path)
+    assert_same_rows(table.to_arrow(meta_columns=True), by_hudi)
+    assert_same_rows(read_snapshot(path), by_hudi)
+    check_invariants(table)
+    report = check_table(table.store)
+    assert report.damage == (), str(report)
+
+
+def files_of(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*.parquet")}
+
+
+@pytest.mark.shows("C1", "C6", "S5")
+def test_hudi_reads_an_extendible_table_throughout_and_writes_to_it_never(hudi: HudiJvm, tmp_path: Path) -> None:
+    table = orders_table(tmp_path, index=ExtendibleBuckets(4))
+    table.upsert(orders(range(60), "first", 10))
+    table.upsert(orders(range(20, 80), "second", 20))
+    agree(table, hudi, tmp_path)
+    instant = schedule_resize(table.store, look_for_resize(table.store, SPLIT))
+    assert instant is not None
+    table.upsert(orders(range(40, 90), "beside", 30))
+    agree(table, hudi, tmp_path)
+    run_resize(table.store, instant)
+    agree(table, hudi, tmp_path)
+
+    files, rows = files_of(tmp_path), table.to_arrow().num_rows
+    for who, options in WRITERS.items():
+        with pytest.raises(JudgeError):
+            hudi.write(tmp_path, orders(range(5), who, 40), options)
+        assert table.to_arrow().num_rows == rows, who
+        assert files_of(tmp_path) == files, who
+    with pytest.raises(JudgeError):
+        hudi.sql(f"CALL run_clustering(path => '{tmp_path}', op => 'scheduleAndExecute')", settings=QUIET)
+    table.upsert(orders(range(85, 95), "after", 50))
+    table.buckets.resize()
+    agree(table, hudi, tmp_path)
