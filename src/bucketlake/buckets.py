@@ -10,6 +10,7 @@ from bucketlake.commit.rollback import RolledBack
 from bucketlake.index import RULE_TYPE, HashingConfig
 from bucketlake.looks import look_at
 from bucketlake.services import Clustered, Done, abort_resize, resize_table
+from bucketlake.services.doubling import Doubled, double_table, undo_doubling
 from bucketlake.services.rescale import (
     BUDGET_BYTES,
     Rescaled,
@@ -99,7 +100,8 @@ class Buckets:
     ) -> Done[Clustered]:
         """Split large buckets and merge small ones, round after round, until none is left.
 
-        For tables with consistent hashing. Writers and readers go on; resizes that are pending are completed first.
+        For tables with consistent or extendible hashing. Writers and readers go on. Resizes that are pending are
+        completed first.
         """
         tasks = given.tasks_of(spark, progress)
         rounds = given.whole_number(rounds, "rounds")
@@ -114,6 +116,30 @@ class Buckets:
     ) -> plans.PlannedResize:
         """Draw the rings before and after a round, with the bytes to rewrite. Reads the keys of large buckets."""
         return plans.plan_resize(self._store, resize_trigger(trigger), tasks=given.tasks_of(spark, progress))
+
+    def double(
+        self,
+        *,
+        spark: SparkSession | None = None,
+        rounds: int | None = None,
+        progress: bool | None = None,
+    ) -> Doubled:
+        """Give a table of simple buckets twice as many, one bucket after the other, while writers and readers go on.
+
+        Each split is committed on its own. With `rounds`, or if it is cut off, the next call goes on with it; until it
+        is finished, Hudi reads the table and cannot write to it.
+        """
+        tasks = given.tasks_of(spark, progress)
+        rounds = None if rounds is None else given.whole_number(rounds, "rounds")
+        return double_table(self._store, rounds=rounds, tasks=tasks)
+
+    def plan_double(self) -> plans.PlannedDoubling:
+        """Say which buckets `double` has yet to split, and how many bytes that rewrites."""
+        return plans.plan_double(self._store)
+
+    def undo_double(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Doubled:
+        """Take back a doubling that is not finished: merge what was split. What was written meanwhile stays."""
+        return undo_doubling(self._store, tasks=given.tasks_of(spark, progress))
 
     def abort(self, instant: str | None = None) -> RolledBack | None:
         """Take back a rescale that was cut off, or the resize of an instant that is not completed.

@@ -104,7 +104,7 @@ def known(options: Mapping[str, Any], names_of: type) -> None:
 _GONE = {
     "partition_rules": 'index=PartitionBuckets("expression,count;expression,count", default=4)',
     "rule_type": "index=PartitionBuckets(rules, default=4, rule_type=...)",
-    "hash_fields": 'index=SimpleBuckets(4, hash_fields=("id",)); PartitionBuckets and ConsistentBuckets take them too',
+    "hash_fields": 'index=SimpleBuckets(4, hash_fields=("id",)); others with buckets take them too',
     "engine": "index=SimpleBuckets(4), index=PartitionBuckets(rules, default=4) or index=ConsistentBuckets(4)",
     "virtual_logs": "index=ConsistentBuckets(4, virtual_logs=True)",
     "dry_run": "the plan of the same name, which prints and is run: plan = table.plan_compaction(); table.run(plan)",

@@ -73,6 +73,7 @@ from bucketlake.services import (
     here,
 )
 from bucketlake.services.clustering import due_clustering
+from bucketlake.services.doubling import Doubled, Doubling, double_table, look_for_doubling
 from bucketlake.services.maintenance import due_clean, due_compaction
 from bucketlake.services.record_index_build import (
     BuiltRecordIndex,
@@ -457,6 +458,27 @@ def plan_resize(store: Store, trigger: ResizeTrigger, *, tasks: Tasks = here) ->
     pending = tuple(pending_resizes(store, load_state(store).timeline))
     work = services.look_for_resize(store, trigger, tasks=tasks)
     return PlannedResize(table=store.uri, pending=pending, work=work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedDoubling(Plan[Doubled]):
+    """The buckets that a doubling has yet to split; to run it is to go on until it is over."""
+
+    work: Doubling
+
+    def __str__(self) -> str:
+        return str(self.work)
+
+    def _run(self, store: Store, tasks: Tasks) -> Doubled:
+        now = look_for_doubling(store)
+        if (now.before, now.is_begun) != (self.work.before, self.work.is_begun):
+            raise self._stale("somebody else has begun or ended a doubling")
+        return double_table(store, tasks=tasks)
+
+
+def plan_double(store: Store) -> PlannedDoubling:
+    """Say which buckets a doubling has yet to split."""
+    return PlannedDoubling(table=store.uri, work=look_for_doubling(store))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

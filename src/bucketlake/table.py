@@ -163,6 +163,7 @@ def create_table(
         SimpleBuckets(4)                                   every partition has 4 buckets; `buckets=4` is short for it
         PartitionBuckets("2026-.*,16;^eu/,8", default=4)   partitions have counts by rules on their paths
         ConsistentBuckets(4)                               buckets are split and merged while the table grows
+        ExtendibleBuckets(4)                               the same, by hash bits; Hudi reads it and never writes to it
         RecordIndex()                                      the metadata table says where every key lives: one row for a
                                                            key in the whole table, and it moves with its partition
         RecordIndex(per_partition=True)                    the same for each partition

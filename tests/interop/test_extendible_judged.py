@@ -45,7 +45,9 @@ def files_of(path: Path) -> set[str]:
 
 
 @pytest.mark.shows("C1", "C6", "S5")
-def test_hudi_reads_an_extendible_table_throughout_and_writes_to_it_never(hudi: HudiJvm, tmp_path: Path) -> None:
+def test_hudi_reads_an_extendible_table_throughout_and_writes_to_it_never(
+    hudi: HudiJvm, tmp_path: Path
+) -> None:
     table = orders_table(tmp_path, index=ExtendibleBuckets(4))
     table.upsert(orders(range(60), "first", 10))
     table.upsert(orders(range(20, 80), "second", 20))

@@ -55,7 +55,8 @@ Index = Annotated[
     typer.Option(
         metavar="INDEX",
         help='Where keys live, as in Python: "SimpleBuckets(4)", "PartitionBuckets(\'2026-.*,16\', default=4)", '
-        '"ConsistentBuckets(4, virtual_logs=True)", "RecordIndex()", "RecordIndex(per_partition=True, shards=2)", '
+        '"ConsistentBuckets(4, virtual_logs=True)", "ExtendibleBuckets(4)", "RecordIndex()", '
+        '"RecordIndex(per_partition=True, shards=2)", '
         '"DynamicBuckets(assigners=8)"; a '
         "table that says it itself needs none.",
     ),

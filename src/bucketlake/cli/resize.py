@@ -1,4 +1,4 @@
-"""`bucketlake buckets resize | abort`: buckets of a hash ring split and merged; what is not completed taken back."""
+"""`bucketlake buckets resize | double | undo-double | abort`: buckets split and merged, and that taken back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bucketlake.cli.app import AsJson, Storage, TablePath, open_table
 from bucketlake.cli.buckets import buckets
 from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
+from bucketlake.services.doubling import Doubled
 from bucketlake.services.resize import ROUNDS_MAX
 from bucketlake.services.resize_plan import (
     FILE_BYTES,
@@ -58,7 +59,8 @@ def resize(
 ) -> None:
     """Split large buckets and merge small neighbours. Draws the rings before and after unless --yes.
 
-    For tables with consistent hashing. Writers and readers go on. Resizes that are pending are completed first.
+    For tables with consistent or extendible hashing. Writers and readers go on. Resizes that are pending are completed
+    first.
     """
     found = open_table(table, storage).buckets
     which: ResizeArguments = {
@@ -98,6 +100,57 @@ def resize(
         "done": [one.instant for one in done.runs],
         "replaced": sum(one.replaced for one in done.runs),
         "file_groups": sum(one.file_groups for one in done.runs),
+        "size_bytes": sum(one.size_bytes for one in done.runs),
+    }
+    Screen(as_json).show(facts, str(done))
+
+
+@buckets.command()
+def double(
+    table: TablePath,
+    rounds: Annotated[
+        int | None, typer.Option(help="At most so many, of one bucket each; the next call goes on.")
+    ] = None,
+    yes: Yes = False,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Give a table of simple buckets twice as many, one after the other. Says what is to be done unless --yes.
+
+    Writers and readers go on. Until it is finished, Hudi reads the table and cannot write to it.
+    """
+    found = open_table(table, storage).buckets
+    if yes:
+        _show(found.double(spark=session_if(spark), rounds=rounds), as_json)
+        return
+    plan = found.plan_double()
+    facts = {
+        "done": [],
+        "before": plan.work.before,
+        "after": plan.work.after,
+        "left": [{"partition": one.partition, "bucket": one.number} for one in plan.work.left],
+        "size_bytes": plan.work.size_bytes,
+    }
+    Screen(as_json).show(facts, f"{plan}\n{HINT}")
+
+
+@buckets.command()
+def undo_double(
+    table: TablePath,
+    spark: OnSpark = False,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Take back a doubling that is not finished: merge what was split. What was written meanwhile stays."""
+    _show(open_table(table, storage).buckets.undo_double(spark=session_if(spark)), as_json)
+
+
+def _show(done: Doubled, as_json: bool) -> None:
+    facts = {
+        "done": [one.instant for one in done.runs],
+        "buckets": done.buckets,
+        "is_finished": done.is_finished,
         "size_bytes": sum(one.size_bytes for one in done.runs),
     }
     Screen(as_json).show(facts, str(done))

@@ -9,6 +9,7 @@ as values (`Upkeep`); who commits, rolls back, restores, archives or cleans asks
     before_commit          what must be there before an instant is committed
     before_publishing      once that is decided, and before anybody sees it; whoever publishes does it
     after_publishing       what may follow
+    why_it_stays           before it is decided to take one back
     before_taking_back     while the instant still counts, or is pending
     after_taking_back      once nobody sees it any more
     before_archiving       before what says that something counts leaves the timeline
@@ -145,6 +146,10 @@ class Keeper:
     def after_publishing(self, store: Store, properties: TableProperties, timeline: Timeline) -> Upkeep:
         """Say what should follow when file groups were replaced, or that was taken back. Nothing may depend on it."""
         return NOTHING
+
+    def why_it_stays(self, properties: TableProperties, instant: str) -> str | None:
+        """Say why a completed instant that replaced file groups can no longer be taken back; None if it can."""
+        return None
 
     def before_taking_back(
         self, store: Store, properties: TableProperties, timeline: Timeline, undone: Undone

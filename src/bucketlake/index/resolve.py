@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from bucketlake.config import RECORD_LEVEL, BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
+from bucketlake.index.doubling import had_others
 from bucketlake.index.dynamic import has_dynamic_buckets, resolve_dynamic_index
 from bucketlake.index.engines import IndexValue, registered_engine
 from bucketlake.index.extendible import DirectoryIndex, DirectoryMetadata
@@ -61,6 +62,8 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
             )
         return NoIndex(reason="the table's keys were generated")
 
+    if as_of is not None and had_others(properties, as_of):
+        return NoIndex(fields, "its buckets were doubled since")
     # A table that says which engine it has is not asked for what the others keep.
     engine = properties.engine
     if engine in RECORD_LEVEL:

@@ -52,6 +52,7 @@ from bucketlake.index import (
     decode_children,
     encode_children,
 )
+from bucketlake.index.doubling import count_before
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.keeper import Change
 from bucketlake.index.listed import resolve_listed
@@ -124,6 +125,7 @@ def look_for_resize(store: Store, trigger: ResizeTrigger | None = None, *, tasks
     """Say what a round would do."""
     for left in reversed(range(_LOOKS_MAX)):
         state = _checked_state(store)
+        _refuse_doubling(state)
         try:
             return _plan(state, files_of(state), trigger or ResizeTrigger(), tasks)
         except (CorruptTableError, FileNotFoundError):
@@ -255,6 +257,7 @@ def resize_table(
         raise ConfigError(f"rounds is {rounds}; expected 1 at least.")
     trigger = trigger or ResizeTrigger()
     state = _checked_state(store)
+    _refuse_doubling(state)
     clock = clock or process_clock(state.properties.timeline_timezone)
     _refuse_resizing(state, trigger)
     done = []
@@ -268,6 +271,15 @@ def resize_table(
             break
         done.append(run_resize(store, scheduled, tasks=tasks, clock=clock))
     return tuple(done)
+
+
+def _refuse_doubling(state: TableState) -> None:
+    count = count_before(state.properties)
+    if count is not None:
+        raise ConflictError(
+            f"the {count} buckets of {state.store.uri} are being doubled, and nothing else may split or merge them. "
+            f"`bucketlake buckets double` goes on with it, `bucketlake buckets undo-double` takes it back."
+        )
 
 
 def _refuse_resizing(state: TableState, trigger: ResizeTrigger) -> None:
@@ -309,7 +321,7 @@ def _plan(
     state: TableState, files: Mapping[str, tuple[DataFile, ...]], trigger: ResizeTrigger, tasks: Tasks
 ) -> Resize:
     index = _rings_of(state)
-    states = _ring_states(state, files, index)
+    states = ring_states(state, files, index)
     sampling = [
         SampleTask(state.store, one.partition, prefix, one.slices[prefix], _of_one(index, one.partition))
         for one in states
@@ -321,7 +333,7 @@ def _plan(
     return plan_resize(states, hashes, trigger)
 
 
-def _ring_states(
+def ring_states(
     state: TableState, files: Mapping[str, tuple[DataFile, ...]], index: ResizableIndex
 ) -> list[RingState]:
     view = view_for(state, (file for group in files.values() for file in group))
@@ -406,7 +418,7 @@ def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[Cluster
     """Turn a plan into groups, with the slices as they are now; what has changed beyond that is left out."""
     partitions = [one.partition for one in plan.partitions]
     index = _rings_of(state)
-    now = {one.partition: one for one in _ring_states(state, files_of(state, partitions), index)}
+    now = {one.partition: one for one in ring_states(state, files_of(state, partitions), index)}
     groups = []
     for one in plan.partitions:
         present = now.get(one.partition)  # one that was emptied and cleaned since is gone

@@ -37,6 +37,7 @@ from bucketlake.commit.stream import batches_in
 from bucketlake.commit.writable import check_writable
 from bucketlake.config import TableProperties
 from bucketlake.errors import BucketlakeError, CommitConflictError, ConcurrentWriteError, InstantError
+from bucketlake.index.keepers import keepers_of
 from bucketlake.layout import DataFile, list_files
 from bucketlake.layout.names import parse_base_file_name, parse_log_file_name
 from bucketlake.services.wanted_indexes import build_wanted_indexes
@@ -156,6 +157,7 @@ def plan_rollback(state: TableState, instant: Instant, evidence: Evidence) -> Ro
             f"bucketlake delete-savepoint {state.store.uri} {instant.requested}"
         )
     if instant.is_completed:
+        check_layout(state, instant)
         _check_newest(state, instant, what)
         _check_archive(state, instant, evidence, what)
         _check_cleans(evidence, what)
@@ -164,6 +166,16 @@ def plan_rollback(state: TableState, instant: Instant, evidence: Evidence) -> Ro
         files=tuple(sorted(evidence.files, key=lambda file: file.path)),
         batches=batches_in(() if evidence.commit is None else (evidence.commit,)),
     )
+
+
+def check_layout(state: TableState, instant: Instant) -> None:
+    """Raise `InstantError` if an instant has left file groups that no longer fit the table."""
+    if instant.action is not Action.REPLACE_COMMIT or not instant.is_completed:
+        return
+    for keeper in keepers_of(state.properties):
+        why = keeper.why_it_stays(state.properties, instant.requested)
+        if why is not None:
+            raise InstantError(f"the {instant.action} of {instant.requested} cannot be taken back: {why}.")
 
 
 def look_for_rollback(state: TableState, requested: str, *, clock: Clock | None = None) -> RollbackOrder:

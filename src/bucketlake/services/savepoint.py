@@ -25,7 +25,7 @@ from bucketlake.config import TableProperties, TableType
 from bucketlake.errors import CommitConflictError, ConfigError, DamagedFileError, InstantError
 from bucketlake.layout import DataFile, TimelineView, slices_of
 from bucketlake.layout.names import path_in_partition
-from bucketlake.services.rollback import announced_time, refuse_others, refuse_the_living
+from bucketlake.services.rollback import announced_time, check_layout, refuse_others, refuse_the_living
 from bucketlake.services.wanted_indexes import build_wanted_indexes
 from bucketlake.state import (
     TableState,
@@ -201,6 +201,8 @@ def plan_restore(
     # Pending clusterings first (Hudi: RestorePlanActionExecutor), then what else is pending.
     planned.sort(key=lambda i: (i.action is Action.CLUSTERING, i.requested), reverse=True)
     instants = (*planned, *later)
+    for instant in later:
+        check_layout(state, instant)
     gone = {i.requested for i in instants}
     deleted = tuple(file for path, file in sorted(present.items()) if file.instant in gone)
     return RestoreOrder(savepoint=savepoint, instants=instants, files=deleted)

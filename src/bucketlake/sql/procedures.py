@@ -306,6 +306,9 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
     "buckets.plan_rollback": {"instant": _instant, "with_newer": _flag},
     "buckets.resize": {**_RESIZE, "rounds": _integer},
     "buckets.plan_resize": _RESIZE,
+    "buckets.double": {"rounds": _integer},
+    "buckets.plan_double": {},
+    "buckets.undo_double": {},
     "buckets.abort": _INSTANT,
     "buckets.plan_abort": _INSTANT,
 }

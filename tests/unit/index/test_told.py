@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from bucketlake import ConsistentBuckets, PartitionBuckets, SimpleBuckets, Table, create_table
+from bucketlake import (
+    ConsistentBuckets,
+    ExtendibleBuckets,
+    PartitionBuckets,
+    SimpleBuckets,
+    Table,
+    create_table,
+)
 from bucketlake.errors import ConfigError, LayoutMismatchError
 from bucketlake.index.hints import is_hint, refuse_hints
 from bucketlake.index.told import IndexValue, index_of_text, told
@@ -21,6 +28,7 @@ VALUES: list[IndexValue] = [
     PartitionBuckets("p0,3", default=2),
     ConsistentBuckets(2),
     ConsistentBuckets(2, virtual_logs=True),
+    ExtendibleBuckets(2),
 ]
 
 
@@ -114,6 +122,8 @@ def test_an_index_that_a_table_of_hudis_cannot_have_is_not_adopted(golden_table:
     simple, ring = golden_table("cow_simple_bucket"), golden_table("mor_consistent_0_before")
     with pytest.raises(LayoutMismatchError, match="no rings among its files, and index= says consistent"):
         Table.adopt(simple, index=ConsistentBuckets(4))
+    with pytest.raises(LayoutMismatchError, match="an engine that Hudi has, and this is none"):
+        Table.adopt(simple, index=ExtendibleBuckets(4))
     with pytest.raises(LayoutMismatchError, match="rings of consistent hashing, and index= says simple"):
         Table.adopt(ring, buckets=4)
     with pytest.raises(ConfigError, match="virtual_logs=False"):
