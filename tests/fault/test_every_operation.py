@@ -25,7 +25,17 @@ from bucketlake.commit.metadata_table import is_listed
 from bucketlake.commit.recovery import pending_rescales, recover
 from bucketlake.config import load_properties, update_properties
 from bucketlake.errors import BucketlakeError, ConflictError, NotATableError
-from bucketlake.index import ConsistentBuckets, RingIndex, SimpleBuckets, declare_rules
+from bucketlake.index import (
+    ConsistentBuckets,
+    Directory,
+    DirectoryIndex,
+    ExtendibleBuckets,
+    IndexValue,
+    RingIndex,
+    SimpleBuckets,
+    declare_rules,
+)
+from bucketlake.index.doubling import count_before
 from bucketlake.index.fingerprint import (
     BUCKET_COUNT,
     BUCKET_ENGINE,
@@ -57,9 +67,16 @@ from bucketlake.services import (
     run_rollback,
     schedule_compaction,
 )
+from bucketlake.services.doubling import (
+    begin_doubling,
+    double_table,
+    next_merges,
+    next_round,
+    undo_doubling,
+)
 from bucketlake.services.rescale import abort_rescale, rescale_table, resume_rescale, roll_back_rescale
 from bucketlake.services.resize import abort_resize, look_for_resize, run_resize, schedule_resize
-from bucketlake.services.resize_plan import ResizeTrigger
+from bucketlake.services.resize_plan import Resize, ResizeTrigger
 from bucketlake.state import TableState, files_of, load_state
 from bucketlake.storage import Store
 from bucketlake.testing.faulty_store import FaultyStore, InjectedError
@@ -122,6 +139,12 @@ def buckets_of(state: TableState) -> str:
     if not is_adopted(state.properties):
         return ""
     index = writing_index(state)
+    if isinstance(index, DirectoryIndex):
+        # Ids are of the instant, and whoever doubles a table draws one.
+        found = [index.ring(partition) for partition in PARTITIONS]
+        return str(
+            [[(one.number, one.depth) for one in d.buckets] for d in found if isinstance(d, Directory)]
+        )
     if isinstance(index, RingIndex):
         return str([index.ring(partition) for partition in PARTITIONS])
     return f"{index} {[index.bucket_count(partition) for partition in PARTITIONS]}"
@@ -609,18 +632,19 @@ def rescale_cases(kept: str) -> Iterator[Case]:
 
 
 SPLIT = ResizeTrigger(file_bytes=500, split_threshold=1.0, merge_threshold=0.1, max_buckets=4)
-RINGS = {"dual": ("mor", False), "virtual": ("mor", True), "following": ("cow", False)}
-"""How a resize and the writers beside it get along, and the table type."""
+RINGS: dict[str, tuple[str, IndexValue]] = {
+    "dual": ("mor", ConsistentBuckets(2)),
+    "virtual": ("mor", ConsistentBuckets(2, virtual_logs=True)),
+    "following": ("cow", ConsistentBuckets(2)),
+    "by bits": ("mor", ExtendibleBuckets(2)),
+}
+"""How a resize and the writers beside it get along: the table type, and the index."""
 
 
 @cache
 def ringed(kind: str) -> Bucket:
-    table_type, virtual_logs = RINGS[kind.removesuffix(KEPT)]
-    spec = replace(
-        SPEC,
-        index=ConsistentBuckets(2, virtual_logs=virtual_logs),
-        table_type=TABLE_TYPES[table_type],
-    )
+    table_type, index = RINGS[kind.removesuffix(KEPT)]
+    spec = replace(SPEC, index=index, table_type=TABLE_TYPES[table_type])
     store = created(spec, kind)
     table_of(store).upsert(orders(range(6), "a", 1))
     table_of(store).upsert(orders(range(2, 8), "b", 2))
@@ -711,6 +735,54 @@ def resize_cases(kept: str) -> Iterator[Case]:
     )
 
 
+Choose = Callable[[Store, int], Resize | None]
+
+
+@cache
+def half_doubled(table_type: str) -> Bucket:
+    store = copy_of(written(table_type))
+    double_table(store, rounds=1)
+    table_of(store).upsert(orders([0, 1, 4], "w", 3))
+    return store
+
+
+def doubling_cases(kept: str) -> Iterator[Case]:
+    """Cut off, some buckets are split, and others not: the next call goes on."""
+
+    def act(store: Store) -> None:
+        double_table(store)
+
+    def cut_off(make: Callable[[str], Bucket], table_type: str, choose: Choose, steps: int) -> Bucket:
+        """A table whose doubling, or the undoing of it, ended after so many plans and runs of them."""
+        store = copy_of(make(table_type))
+        if count_before(load_properties(store)) is None:
+            begin_doubling(store, 2)
+        for number in range(steps):
+            if number % 2 == 0:
+                plan = choose(store, 2)
+                assert plan is not None and schedule_resize(store, plan)
+            else:
+                (pending,) = load_state(store).timeline.pending(Action.CLUSTERING)
+                run_resize(store, pending.requested)
+        return store
+
+    for table_type in ("cow" + kept, "mor" + kept):
+        yield Case(
+            name=f"doubling {table_type}",
+            make=partial(lambda kind: copy_of(written(kind)), table_type),
+            act=act,
+            leaves=(Action.CLUSTERING,),
+            stages=tuple(partial(cut_off, written, table_type, next_round, steps) for steps in range(5)),
+        )
+        yield Case(
+            name=f"undoing of a doubling {table_type}",
+            make=partial(lambda kind: copy_of(half_doubled(kind)), table_type),
+            act=undo_doubling,
+            leaves=(Action.CLUSTERING,),
+            stages=tuple(partial(cut_off, half_doubled, table_type, next_merges, steps) for steps in (1, 2)),
+        )
+
+
 def recovery_cases(kept: str) -> Iterator[Case]:
     def act(store: Store) -> None:
         recover(store, load_properties(store))
@@ -735,6 +807,12 @@ ONLY_IN_A_SOAK = {
     "rollback of a resize, dual",
     "restore over a resize, dual",
     "restore over a resize, following",
+    "upsert beside a resize, by bits",
+    "abort of a resize, by bits",
+    "rollback of a resize, by bits",
+    "restore over a resize, by bits",
+    "doubling cow",
+    "undoing of a doubling mor",
 }
 """What another case nearly repeats, on the other type of table."""
 
@@ -746,6 +824,7 @@ def cases_of(kept: str) -> Iterator[Case]:
     yield from rescale_cases(kept)
     yield from upgrade_cases(kept)
     yield from resize_cases(kept)
+    yield from doubling_cases(kept)
     yield from recovery_cases(kept)
 
 

@@ -38,6 +38,7 @@ from bucketlake import (
     CompactionTrigger,
     ConsistentBuckets,
     DynamicBuckets,
+    ExtendibleBuckets,
     Maintenance,
     PartitionBuckets,
     RecordIndex,
@@ -126,7 +127,7 @@ class TableKind:
 
     @property
     def has_ring(self) -> bool:
-        return self.index.engine == BucketEngine.CONSISTENT_HASHING
+        return self.index.engine in (BucketEngine.CONSISTENT_HASHING, BucketEngine.EXTENDIBLE_HASHING)
 
     @property
     def has_record_index(self) -> bool:
@@ -147,6 +148,8 @@ KINDS = {
     "ring cow": TableKind(_COW, ConsistentBuckets(2)),
     "ring dual": TableKind(_MOR, ConsistentBuckets(2)),
     "ring virtual": TableKind(_MOR, ConsistentBuckets(2, virtual_logs=True)),
+    "bits cow": TableKind(_COW, ExtendibleBuckets(2)),
+    "bits virtual": TableKind(_MOR, ExtendibleBuckets(2, virtual_logs=True)),
     "record cow": TableKind(_COW, RecordIndex(shards=2)),
     "record mor": TableKind(_MOR, RecordIndex(shards=2)),
     "record parts mor": TableKind(_MOR, RecordIndex(per_partition=True)),
