@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bucketlake import ExtendibleBuckets, Table
+from bucketlake import ExtendibleBuckets, SimpleBuckets, Table
 from bucketlake.services import ResizeTrigger, check_table
 from bucketlake.services.resize import look_for_resize, run_resize, schedule_resize
 from bucketlake.testing.invariants import check_invariants
@@ -65,8 +65,44 @@ def test_hudi_reads_an_extendible_table_throughout_and_writes_to_it_never(
             hudi.write(tmp_path, orders(range(5), who, 40), options)
         assert table.to_arrow().num_rows == rows, who
         assert files_of(tmp_path) == files, who
+    table_sql = f"CREATE TABLE judged USING hudi LOCATION '{tmp_path}'"
+    for statement in ("DELETE FROM judged", "INSERT INTO judged SELECT * FROM judged LIMIT 1"):
+        with pytest.raises(JudgeError):
+            hudi.sql(table_sql, statement, settings=QUIET)
+        assert table.to_arrow().num_rows == rows, statement
     with pytest.raises(JudgeError):
         hudi.sql(f"CALL run_clustering(path => '{tmp_path}', op => 'scheduleAndExecute')", settings=QUIET)
     table.upsert(orders(range(85, 95), "after", 50))
     table.buckets.resize()
+    agree(table, hudi, tmp_path)
+
+
+@pytest.mark.shows("X4", "S5")
+def test_hudi_writes_before_and_after_a_doubling_and_only_reads_in_between(
+    hudi: HudiJvm, tmp_path: Path
+) -> None:
+    table = orders_table(tmp_path, index=SimpleBuckets(2))
+    table.upsert(orders(range(60), "first", 10))
+    before = options_for("orders", table_type="MERGE_ON_READ", buckets=2)
+    hudi.write(tmp_path, orders(range(40, 80), "by Hudi", 20), before)
+    agree(table, hudi, tmp_path)
+
+    assert not table.buckets.double(rounds=1).is_finished
+    table.upsert(orders(range(70, 90), "in between", 30))
+    agree(table, hudi, tmp_path)
+    files = files_of(tmp_path)
+    for options in (before, NOTHING_SAID):
+        with pytest.raises(JudgeError):
+            hudi.write(tmp_path, orders(range(5), "refused", 40), options)
+    assert files_of(tmp_path) == files
+
+    assert table.buckets.double().is_finished
+    agree(table, hudi, tmp_path)
+    with pytest.raises(JudgeError):
+        hudi.write(tmp_path, orders(range(5), "the old number", 40), before)
+    after = options_for("orders", table_type="MERGE_ON_READ", buckets=4)
+    hudi.write(tmp_path, orders(range(50, 120), "by Hudi again", 50), after)
+    hudi.write(tmp_path, orders(range(110, 130), "by the table's word", 60), NOTHING_SAID)
+    table.upsert(orders(range(125, 140), "last", 70))
+    assert table.to_arrow().num_rows == 140
     agree(table, hudi, tmp_path)
