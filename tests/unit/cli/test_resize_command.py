@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bucketlake import ConsistentBuckets, Table
+from bucketlake import ConsistentBuckets, SimpleBuckets, Table
 from bucketlake.services import schedule_resize
 from bucketlake.state import load_state
 from bucketlake.timeline import Action
@@ -118,3 +118,24 @@ def test_a_table_is_made_with_rings_and_served_by_a_round(run: Any, tmp_path: Pa
     assert {part.buckets for part in Table.open(path).layout().partitions} == {1}
     code, _, err = run("create", tmp_path / "odd", *words, "--index", "OddBuckets(4)")
     assert code == 2 and "there is no index 'OddBuckets'" in err
+
+
+@pytest.mark.shows("X4", "H4")
+def test_double_says_what_it_would_do_and_goes_on_until_it_is_over(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "simple"
+    table = orders_table(path, index=SimpleBuckets(2))
+    table.upsert(orders(range(40), "first", 10))
+    before = rows_of(table)
+    out = run("buckets", "double", path)[1]
+    assert "simple buckets: 2 -> 4 per partition; not begun" in out and "give --yes" in out
+    assert "p0: bucket 0 -> 0 and 2" in out
+    facts = json.loads(run("buckets", "double", path, "--json")[1])
+    assert (facts["before"], facts["after"], len(facts["left"]), facts["done"]) == (2, 4, 4, [])
+    first = json.loads(run("buckets", "double", path, "--rounds", 1, "--yes", "--json")[1])
+    assert (len(first["done"]), first["is_finished"]) == (1, False)
+    assert "2 of 4 buckets are split" in run("buckets", "double", path)[1]
+    assert run("buckets", "resize", path)[0] == 5, "another is at it"
+    assert "simple buckets: 2 per partition" in run("buckets", "undo-double", path)[1]
+    assert "simple buckets: 4 per partition" in run("buckets", "double", path, "--yes")[1]
+    assert run("buckets", "undo-double", path)[0] == 2
+    assert rows_of(table) == before

@@ -10,8 +10,16 @@ import pytest
 
 from bucketlake import ExtendibleBuckets, PartitionBuckets, SimpleBuckets, Table, create_table
 from bucketlake.errors import ConfigError, ConflictError, InstantError
-from bucketlake.services import check_table, create_savepoint, look_for_restore, schedule_resize
+from bucketlake.index import bucket_of, declare_rules
+from bucketlake.services import (
+    check_table,
+    create_savepoint,
+    look_for_restore,
+    schedule_clustering,
+    schedule_resize,
+)
 from bucketlake.services.doubling import double_table, next_round
+from bucketlake.services.rescale import rescale_table
 from bucketlake.state import load_state
 from bucketlake.testing.invariants import check_invariants
 
@@ -160,6 +168,38 @@ def test_what_cannot_be_doubled_is_refused_before_anything_is_changed() -> None:
     with pytest.raises(ConfigError, match="rounds is 0"):
         table.buckets.double(rounds=0)
     assert engine_of(table) == ("SIMPLE", 2)
+
+
+@pytest.mark.shows("X4")
+@pytest.mark.parametrize("what", ["rescale", "clustering"])
+def test_beside_what_moves_rows_already_no_doubling_begins(what: str) -> None:
+    table = loaded("COPY_ON_WRITE")
+
+    def dies(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    if what == "rescale":
+        with pytest.raises(KeyboardInterrupt):
+            rescale_table(table.store, declare_rules("d0,4", 2), tasks=dies)
+    else:
+        assert schedule_clustering(table.store, table.plan_clustering(by=["v"]).work)
+    with pytest.raises(ConflictError, match=rf"the {what} of \d+ is pending.*Complete it or take it back"):
+        table.buckets.plan_double()
+    with pytest.raises(ConflictError, match=rf"the {what} of \d+ is pending"):
+        table.buckets.double()
+    assert engine_of(table) == ("SIMPLE", 2)
+
+
+@pytest.mark.shows("X4")
+def test_a_split_bucket_whose_rows_all_fell_to_one_half_is_not_merged_back() -> None:
+    table = loaded(keys=range(0))
+    ones = [next(n for n in range(0, 100, 2) if bucket_of([f"k{n}"], 2) == bucket) for bucket in (0, 1)]
+    table.upsert(rows_of(ones))
+    assert not table.buckets.double(rounds=1).is_finished
+    with pytest.raises(ConflictError, match=r"there are no two halves to merge\. Nothing was changed"):
+        table.buckets.undo_double()
+    assert table.buckets.double().is_finished
+    assert len(contents(table)) == 2
 
 
 @pytest.mark.shows("X4")
