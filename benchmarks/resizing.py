@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.meter import metered
 from benchmarks.race import rotated
-from bucketlake import SPARK_SETTINGS, ConsistentBuckets, Table, create_table
-from bucketlake.index import HashingMetadata, Node, Ring, ring_hashes_of
+from bucketlake import SPARK_SETTINGS, ConsistentBuckets, ExtendibleBuckets, Table, create_table
+from bucketlake.index import Directory, DirectoryMetadata, Node, ResizableIndex, Ring, resolve_index
 from bucketlake.index.ring import HASH_MAX
+from bucketlake.index.rings import GrowingBuckets
 from bucketlake.services import look_for_resize, run_resize, schedule_resize
 from bucketlake.services.resize_plan import ResizeTrigger
+from bucketlake.state import load_state
 
 LOOKED_UP = 1_000_000
 RING_SIZES = (16, 256, 4096, 65536)
@@ -65,6 +68,8 @@ class LookupCost:
 
     ring_s: float
     binary_search_s: float
+    directory_s: float
+    """By the directory of as many extendible buckets."""
 
 
 def ring_of(buckets: int) -> Ring:
@@ -76,11 +81,17 @@ def random_hashes() -> npt.NDArray[np.int32]:
     return np.random.default_rng(7).integers(0, HASH_MAX, LOOKED_UP, np.int32)
 
 
+def directory_of(buckets: int) -> Directory:
+    return DirectoryMetadata.initial("", buckets).directory
+
+
 def look_up(buckets: int) -> LookupCost:
-    ring, hashes = ring_of(buckets), random_hashes()
+    ring, directory, hashes = ring_of(buckets), directory_of(buckets), random_hashes()
     values = np.array([node.value for node in ring.nodes], np.int32)
     return LookupCost(
-        _least_cpu_s(lambda: ring.nodes_of(hashes)), _least_cpu_s(lambda: np.searchsorted(values, hashes))
+        _least_cpu_s(lambda: ring.owners(hashes)),
+        _least_cpu_s(lambda: np.searchsorted(values, hashes)),
+        _least_cpu_s(lambda: directory.owners(hashes)),
     )
 
 
@@ -104,10 +115,14 @@ class SplitCost:
     cpu_s: float
 
 
-def split_one(path: Path, *, buckets: int, large: int, small: int) -> SplitCost:
+def split_one(
+    path: Path, *, buckets: int, large: int, small: int, engine: type[GrowingBuckets] = ConsistentBuckets
+) -> SplitCost:
     """Make a table with `large` rows in one bucket and `small` in each of the others, and split that one."""
-    table = create_table(path, SCHEMA, key="id", ordering="ts", index=ConsistentBuckets(buckets))
-    table.bulk_insert(_rows(_skewed_keys(buckets, large, small), np.random.default_rng(buckets), ts=0))
+    table = create_table(path, SCHEMA, key="id", ordering="ts", index=engine(buckets))
+    index = resolve_index(load_state(table.store)).resizable
+    assert index is not None
+    table.bulk_insert(_rows(_skewed_keys(index, buckets, large, small), np.random.default_rng(buckets), ts=0))
     sizes = sorted(file.stat().st_size for file in path.glob("*.parquet"))
     assert len(sizes) == buckets, "a bucket without rows would make the partition smaller than it says"
     trigger = ResizeTrigger(file_bytes=sizes[-1] // 2, split_threshold=1.5, merge_threshold=0.0)
@@ -122,10 +137,9 @@ def split_one(path: Path, *, buckets: int, large: int, small: int) -> SplitCost:
     return SplitCost(buckets, plan.size_bytes, done.size_bytes, cpu_s)
 
 
-def _skewed_keys(buckets: int, large: int, small: int) -> pa.Array:
-    ring = HashingMetadata.initial("", buckets).ring
+def _skewed_keys(index: ResizableIndex, buckets: int, large: int, small: int) -> pa.Array:
     candidates = pa.array(np.arange(large * buckets * 5 // 4)).cast(pa.string())
-    owners = ring.nodes_of(ring_hashes_of(candidates, ["id"]))
+    owners = index.locate("", candidates).indices.to_numpy()
     by_owner = np.argsort(owners, kind="stable")
     starts = np.searchsorted(owners[by_owner], np.arange(buckets))
     chosen = [by_owner[starts[n] : starts[n] + (large if n == 0 else small)] for n in range(buckets)]
@@ -349,19 +363,22 @@ def main() -> None:
         if options.spark:
             _measure_on_spark(folder, options)
             return
-        print("| buckets | keys/s | per key | binary search, per key |\n|---:|---:|---:|---:|")
+        print("| buckets | keys/s | per key | binary search, per key | by a directory, per key |")
+        print("|---:|---:|---:|---:|---:|")
         for buckets in RING_SIZES:
             found = look_up(buckets)
             print(
                 f"| {buckets:,} | {LOOKED_UP / found.ring_s / 1e6:,.0f} M | {found.ring_s / LOOKED_UP * 1e9:.1f} ns "
-                f"| {found.binary_search_s / LOOKED_UP * 1e9:.0f} ns |",
+                f"| {found.binary_search_s / LOOKED_UP * 1e9:.0f} ns | {found.directory_s / LOOKED_UP * 1e9:.1f} ns |",
                 flush=True,
             )
-        print("\n| buckets | bytes read | bytes written | CPU |\n|---:|---:|---:|---:|")
-        for buckets in BUCKET_COUNTS:
-            cost = split_one(folder / str(buckets), buckets=buckets, large=options.large, small=options.small)
+        print("\n| | buckets | bytes read | bytes written | CPU |\n|---|---:|---:|---:|---:|")
+        for engine, buckets in product((ConsistentBuckets, ExtendibleBuckets), BUCKET_COUNTS):
+            path = folder / f"{engine.__name__}-{buckets}"
+            cost = split_one(path, buckets=buckets, large=options.large, small=options.small, engine=engine)
             print(
-                f"| {cost.buckets} | {cost.read_bytes:,} | {cost.written_bytes:,} | {cost.cpu_s:.2f} s |",
+                f"| {engine.title} | {cost.buckets} | {cost.read_bytes:,} | {cost.written_bytes:,} "
+                f"| {cost.cpu_s:.2f} s |",
                 flush=True,
             )
         print("\n| | writes | n | rows per CPU second | drop | rows per second | drop |")

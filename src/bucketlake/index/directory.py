@@ -234,11 +234,15 @@ def _hash_at(position: int, base: int, bits: int) -> int:
 
 @compiled()
 def _look_up(hashes, entries, places):  # type: ignore[no-untyped-def] # numba infers
+    # A null key, whose hash is below 0, has no bucket: any place will do.
     count = np.uint32(len(entries))
-    for row in range(len(hashes)):
-        key_hash = hashes[row]
-        # A null key has no bucket: any place will do.
-        places[row] = entries[np.uint32(key_hash) % count] if key_hash >= 0 else 0
+    lower_bits = np.uint32(count - 1)
+    if count & lower_bits == 0:
+        for row in range(len(hashes)):
+            places[row] = entries[np.uint32(hashes[row]) & lower_bits]
+    else:
+        for row in range(len(hashes)):
+            places[row] = entries[np.uint32(hashes[row]) % count]
 
 
 @compiled()
