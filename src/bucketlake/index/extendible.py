@@ -133,9 +133,12 @@ class DirectoryIndex(RingIndex):
 
     rings: Mapping[str, HashingMetadata] = field()
     hash_fields: tuple[str, ...] = field()
+    doubled: int | None = None
+    """How many buckets a table had whose buckets are being doubled."""
 
     def __str__(self) -> str:
-        return f"extendible hashing: a directory per partition, hashed from {', '.join(self.hash_fields)}"
+        doubling = f", while {self.doubled} simple buckets are doubled" if self.doubled is not None else ""
+        return f"extendible hashing: a directory per partition{doubling}, hashed from {', '.join(self.hash_fields)}"
 
     @property
     def resize_strategy(self) -> str:

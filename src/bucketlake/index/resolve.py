@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from bucketlake.config import RECORD_LEVEL, BucketEngine, TableProperties
 from bucketlake.errors import BucketlakeError, ConfigError, UnsupportedError
 from bucketlake.index.consistent import list_rings
-from bucketlake.index.doubling import had_others
+from bucketlake.index.doubling import count_before, had_others
 from bucketlake.index.dynamic import has_dynamic_buckets, resolve_dynamic_index
 from bucketlake.index.engines import IndexValue, registered_engine
 from bucketlake.index.extendible import DirectoryIndex, DirectoryMetadata
@@ -83,7 +83,9 @@ def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: 
                 f"Its directories know the layout; drop the options."
             )
         directories = list_rings(state.store, state.timeline, as_of=as_of, kind=DirectoryMetadata)
-        return DirectoryIndex(directories or {}, fields, properties.bucket_count)
+        return DirectoryIndex(
+            directories or {}, fields, properties.bucket_count, doubled=count_before(properties)
+        )
     may_have_rules = engine != BucketEngine.CONSISTENT_HASHING
     versions, found = (
         load_chosen(state.store, state.timeline, as_of=as_of) if may_have_rules else (NO_VERSIONS, None)

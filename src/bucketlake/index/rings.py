@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from weakref import ref
 
@@ -186,10 +186,10 @@ class RingIndex(ResizableIndex):
         return Place(slot=self.slot_of(partition, pieces), hash=self.hash_of(pieces))
 
     def with_rings(self, rings: Mapping[str, HashingMetadata]) -> RingIndex:
-        return type(self)(rings, self.hash_fields)
+        return replace(self, rings=rings, initial_count=None, replaced_at="", _known={})
 
     def replacing(self, instant: str) -> RingIndex:
-        return type(self)(self.rings, self.hash_fields, self.initial_count, instant)
+        return replace(self, replaced_at=instant, _known={})
 
     def layout_files(self, partition: str) -> Mapping[str, bytes]:
         found = self.metadata(partition)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +26,7 @@ from bucketlake.services.doubling import double_table, next_round
 from bucketlake.services.rescale import rescale_table
 from bucketlake.state import load_state
 from bucketlake.testing.invariants import check_invariants
+from bucketlake.write import ArrowRows, Operation, run_write
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int64())])
 _numbers = itertools.count()
@@ -32,9 +37,11 @@ def rows_of(keys: range | list[int], ts: int = 1) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], SCHEMA)
 
 
-def loaded(table_type: str = "MERGE_ON_READ", keys: range = range(400), **more: Any) -> Table:
+def loaded(
+    table_type: str = "MERGE_ON_READ", keys: range = range(400), path: Path | None = None, **more: Any
+) -> Table:
     table = create_table(
-        f"memory://doubling-{next(_numbers)}", SCHEMA, key="id", partition="dt", ordering="ts",
+        path or f"memory://doubling-{next(_numbers)}", SCHEMA, key="id", partition="dt", ordering="ts",
         **{"index": SimpleBuckets(2), "table_type": table_type, **more},
     )  # fmt: skip
     table.upsert(rows_of(keys))
@@ -137,6 +144,79 @@ def test_a_split_whose_process_died_is_completed_by_the_next_call() -> None:
 
 
 @pytest.mark.shows("X4")
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("at", ["begin", "end", "both", "undo"])
+def test_a_write_that_a_doubling_overtakes_is_run_again(table_type: str, at: str) -> None:
+    """It has placed its rows by buckets that are no more: among them a bucket that it opened."""
+    table = loaded(table_type, keys=range(0, 400, 4) if at == "both" else range(400))
+    if at in ("end", "undo"):
+        table.buckets.double(rounds=1)
+
+    def meanwhile() -> None:
+        if at == "undo":
+            table.buckets.undo_double()
+        else:
+            table.buckets.double(rounds=1 if at == "begin" else None)
+
+    HeldUp(table, meanwhile).upsert(rows_of(range(380, 460), ts=7))
+    found = contents(table)
+    assert {key for key, row in found.items() if row[1] == 7} == {f"k{n}" for n in range(380, 460)}
+    check(table)
+    table.buckets.double()
+    assert contents(table) == found
+    check(table)
+
+
+@pytest.mark.thorough
+@pytest.mark.shows("X4")
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_every_snapshot_is_the_truth_while_a_table_doubles_again_and_again(
+    tmp_path: Path, table_type: str
+) -> None:
+    made = loaded(table_type, path=tmp_path / "t")
+    ended = Event()
+    acknowledged: list[int] = []
+
+    def write() -> None:
+        number = 10
+        while not ended.is_set():
+            number += 1
+            try:
+                Table.open(tmp_path / "t").upsert(rows_of(range(200), ts=number))
+            except ConflictError:
+                continue
+            acknowledged.append(number)
+
+    def read() -> int:
+        reads = 0
+        while not ended.is_set():
+            known = acknowledged[-1] if acknowledged else 0
+            table = Table.open(tmp_path / "t")
+            found = contents(table)
+            assert len(found) == 400
+            newest = {row[1] for key, row in found.items() if int(key[1:]) < 200}
+            assert len(newest) == 1 and min(newest) >= known
+            assert table.get(f"k{reads % 400}").num_rows == 1
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(2) as pool:
+        writer, reader = pool.submit(write), pool.submit(read)
+        try:
+            for _ in range(3):
+                while not Table.open(tmp_path / "t").buckets.double(rounds=1).is_finished:
+                    pass
+        finally:
+            ended.set()
+        writer.result(120)
+        assert reader.result(120) > 0
+    assert acknowledged
+    assert engine_of(made) == ("SIMPLE", 16)
+    assert all(row[1] == acknowledged[-1] for key, row in contents(made).items() if int(key[1:]) < 200)
+    check(made)
+
+
+@pytest.mark.shows("X4")
 def test_what_has_few_rows_or_none_is_doubled_too() -> None:
     empty = loaded(keys=range(0))
     assert empty.buckets.double().runs == ()
@@ -218,3 +298,24 @@ def test_nothing_else_changes_the_buckets_of_a_table_that_is_being_doubled() -> 
     with pytest.raises(InstantError, match="buckets were doubled since"):
         look_for_restore(load_state(table.store), savepoint)
     check(table)
+
+
+class HeldUp:
+    """A write that others come in between: after its rows are written, and before it commits."""
+
+    def __init__(self, table: Table, meanwhile: Callable[[], object]) -> None:
+        self.table = table
+        self.meanwhile: Callable[[], object] | None = meanwhile
+
+    def upsert(self, rows: pa.Table) -> None:
+        outer = self
+
+        class Rows(ArrowRows):
+            def run(self, plan: Any) -> Any:
+                done = super().run(plan)
+                if outer.meanwhile is not None:
+                    act, outer.meanwhile = outer.meanwhile, None
+                    act()
+                return done
+
+        run_write(Rows(rows), self.table.store, Operation.UPSERT)
