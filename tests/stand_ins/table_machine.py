@@ -59,8 +59,10 @@ from bucketlake.errors import (
     UnsupportedError,
 )
 from bucketlake.index import IndexValue
+from bucketlake.index.doubling import count_before
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.resizes import pending_resizes
+from bucketlake.index.resolve import simple_count
 from bucketlake.index.ring import Ring
 from bucketlake.metadata.places import RECORD_INDEX
 from bucketlake.services import (
@@ -120,6 +122,8 @@ class TableKind:
     index: IndexValue = SimpleBuckets(2)  # noqa: RUF009 # it is frozen
     indexed: str = ""
     """A column with a secondary index."""
+    doubles: bool = False
+    """Whether its simple buckets are doubled, and nothing else is done to them."""
 
     @property
     def is_mor(self) -> bool:
@@ -150,6 +154,8 @@ KINDS = {
     "ring virtual": TableKind(_MOR, ConsistentBuckets(2, virtual_logs=True)),
     "bits cow": TableKind(_COW, ExtendibleBuckets(2)),
     "bits virtual": TableKind(_MOR, ExtendibleBuckets(2, virtual_logs=True)),
+    "doubling cow": TableKind(_COW, doubles=True),
+    "doubling mor": TableKind(_MOR, doubles=True),
     "record cow": TableKind(_COW, RecordIndex(shards=2)),
     "record mor": TableKind(_MOR, RecordIndex(shards=2)),
     "record parts mor": TableKind(_MOR, RecordIndex(per_partition=True)),
@@ -478,7 +484,11 @@ def has_ring(kind: TableKind) -> bool:
 
 
 def has_counts(kind: TableKind) -> bool:
-    return not kind.has_ring and not kind.has_record_index
+    return not kind.has_ring and not kind.has_record_index and not kind.doubles
+
+
+def is_doubled(kind: TableKind) -> bool:
+    return kind.doubles
 
 
 def _rows(machine: TableMachine, chance: Random, *, at_most: int = 4) -> Rows:
@@ -592,7 +602,7 @@ def clustering(machine: TableMachine, slot: int, chance: Random) -> None:
             "abort": lambda store: rollback_clustering(store, pending),
             "roll back": lambda store: table_of(store).rollback(pending),
         }
-    if what in acts and not machine.kind.has_ring:
+    if what in acts and not machine.kind.has_ring and not _is_doubling(machine):
         machine.begin(slot, chance, Call(f"clustering, {what}", acts[what]))
 
 
@@ -801,6 +811,26 @@ def resize(machine: TableMachine, slot: int, chance: Random) -> None:
     what = chance.choice(("plan", "plan", "all", "run", "run", "run", "abort", "roll back"))
     if what in acts:
         machine.begin(slot, chance, Call(f"resize, {what}", acts[what]))
+
+
+@_step(5.0, is_doubled)
+def doubling(machine: TableMachine, slot: int, chance: Random) -> None:
+    pending = sorted(pending_resizes(machine.store, load_state(machine.store).timeline))
+    acts: dict[str, Callable[[Store], object]] = {
+        "a bucket": lambda store: table_of(store).buckets.double(rounds=1),
+        "all": lambda store: table_of(store).buckets.double(),
+        "undo": lambda store: table_of(store).buckets.undo_double(),
+    }
+    if pending:
+        acts["roll back"] = lambda store: table_of(store).rollback(pending[0])
+    what = chance.choice(("a bucket", "a bucket", "a bucket", "all", "undo", "roll back"))
+    is_large = (simple_count(load_properties(machine.store)) or 0) >= 16
+    if what in acts and (what != "undo" or _is_doubling(machine)) and (_is_doubling(machine) or not is_large):
+        machine.begin(slot, chance, Call(f"doubling, {what}", acts[what]))
+
+
+def _is_doubling(machine: TableMachine) -> bool:
+    return count_before(load_properties(machine.store)) is not None
 
 
 def _arguments(trigger: ResizeTrigger) -> dict[str, Any]:

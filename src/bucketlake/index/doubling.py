@@ -30,8 +30,17 @@ def count_before(properties: TableProperties) -> int | None:
 
 
 def had_others(properties: TableProperties, instant: str) -> bool:
-    """Tell whether the buckets that a simple table has now are not those that it had at an instant."""
+    """Tell whether the buckets that a table has now need not be those that it had at an instant."""
     return instant <= properties.raw.get(DOUBLED, "")
+
+
+def why_it_stays(properties: TableProperties, instant: str) -> str | None:
+    """Say why an instant that replaced file groups cannot be taken back; None if doubling is no reason."""
+    if not had_others(properties, instant):
+        return None
+    return (
+        "the table's buckets were doubled since, or that was taken back: its file groups are of other buckets"
+    )
 
 
 def as_directories(index: Index) -> DirectoryIndex | None:

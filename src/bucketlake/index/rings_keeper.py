@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bucketlake.config import TableProperties, TableType
 from bucketlake.index.consistent import HashingMetadata, list_markers, outdated_rings, ring_files_of
+from bucketlake.index.doubling import why_it_stays
 from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
 from bucketlake.index.partition import instant_of, is_initial
 from bucketlake.index.resizes import (
@@ -81,6 +82,9 @@ class RingsKeeper(Keeper):
 
     def after_publishing(self, store: Store, properties: TableProperties, timeline: Timeline) -> Upkeep:  # noqa: ARG002
         return self.before_archiving(store, timeline)
+
+    def why_it_stays(self, properties: TableProperties, instant: str) -> str | None:
+        return why_it_stays(properties, instant)  # one that is being doubled again
 
     def before_taking_back(
         self,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from bucketlake.config import TableProperties
 from bucketlake.index.bucket_numbers import BUCKET_COUNT
-from bucketlake.index.doubling import had_others
+from bucketlake.index.doubling import why_it_stays
 from bucketlake.index.fingerprint import KEY_ENCODING
 from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
 from bucketlake.index.partition import (
@@ -78,9 +78,7 @@ class RulesKeeper(Keeper):
         return Upkeep(settings=settings_of(properties, load_rules(store, timeline)))
 
     def why_it_stays(self, properties: TableProperties, instant: str) -> str | None:
-        if not had_others(properties, instant):
-            return None
-        return "the table's buckets were doubled since, or that was taken back: its file groups are of other buckets"
+        return why_it_stays(properties, instant)
 
     def before_taking_back(
         self, store: Store, properties: TableProperties, timeline: Timeline, undone: Undone

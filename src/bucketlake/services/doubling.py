@@ -272,6 +272,7 @@ def _count_of(state: TableState) -> tuple[int, bool]:
             f"{uri} has {count} buckets per partition, and {BUCKETS_MAX} is the most there can be."
         )
     for what, pending in (
+        ("rollback", [one.requested for one in state.timeline.pending(Action.ROLLBACK, Action.RESTORE)]),
         ("rescale", [one.requested for one in pending_rescales(state.store, state.timeline)]),
         ("clustering", [one.requested for one in state.timeline.pending(Action.CLUSTERING)]),
     ):
@@ -308,7 +309,13 @@ def _end(store: Store, count: int, count_after: int, clock: Clock) -> bool:
         if count_before(state.properties) != count:
             return True  # somebody else has done it
         depth = base_of(count_after)[1]
-        if pending_resizes(store, timeline) or any(one.depth != depth for one in _buckets(state)):
+        # Whoever is taking something back brings file groups of other buckets.
+        is_undone = bool(timeline.pending(Action.ROLLBACK, Action.RESTORE))
+        if (
+            is_undone
+            or pending_resizes(store, timeline)
+            or any(one.depth != depth for one in _buckets(state))
+        ):
             return False
         time = clock.next_instant(after=latest_time(timeline, claims))
         update_properties(held, settings_of_end(count_after, time=time))
@@ -329,8 +336,10 @@ def _buckets(state: TableState) -> list[_Found]:
 
 
 def next_round(store: Store, count: int) -> Resize | None:
-    """Choose what to split next; None if all buckets are split."""
+    """Choose what to split next; None if all buckets are split, or somebody else has ended the doubling."""
     state = load_state(store)
+    if count_before(state.properties) != count:
+        return None
     left = [one for one in _buckets(state) if one.depth == base_of(count)[1]]
     if not left:
         return None
@@ -351,8 +360,9 @@ def next_round(store: Store, count: int) -> Resize | None:
 
 
 def next_merges(store: Store, count: int) -> Resize | None:
-    """Choose what to merge next; None if nothing is split."""
-    merges = _to_merge(load_state(store), count)
+    """Choose what to merge next; None if nothing is split, or somebody else has ended the doubling."""
+    state = load_state(store)
+    merges = _to_merge(state, count) if count_before(state.properties) == count else []
     return _resize_of(merges) if merges else None
 
 
