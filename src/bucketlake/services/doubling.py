@@ -17,6 +17,7 @@ table is what it says it is, and the next call goes on.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bucketlake.commit.claims import latest_time
@@ -148,15 +149,16 @@ def double_table(
     if rounds is not None and rounds < 1:
         raise ConfigError(f"rounds is {rounds}; expected 1 at least.")
     state = load_state(store)
-    count, is_begun = _count_of(state)
+    _count_of(state)
     clock = clock or process_clock(state.properties.timeline_timezone)
     recover(store, state.properties, clock=clock)
+    count, is_begun = _count_of(load_state(store))
     if not is_begun:
         begin_doubling(store, count)
-    done = [
-        run_resize(store, instant, tasks=tasks, clock=clock)
-        for instant in pending_resizes(store, load_state(store).timeline)
-    ]
+    done: list[Clustered] = []
+    for instant in pending_resizes(store, load_state(store).timeline):
+        with suppress(CommitConflictError):  # it is planned anew
+            done.append(run_resize(store, instant, tasks=tasks, clock=clock))
     conflicts = 0
     while rounds is None or len(done) < rounds:
         plan = next_round(store, count)
@@ -192,7 +194,9 @@ def undo_doubling(store: Store, *, tasks: Tasks = here, clock: Clock | None = No
             f"by a rescale, `bucketlake buckets overwrite`."
         )
     clock = clock or process_clock(state.properties.timeline_timezone)
-    _to_merge(load_state(store), count)
+    recover(store, state.properties, clock=clock)
+    state = load_state(store)
+    _to_merge(state, count)
     for instant in pending_resizes(store, state.timeline):
         abort_resize(store, instant, clock=clock)
     done = []
@@ -272,7 +276,6 @@ def _count_of(state: TableState) -> tuple[int, bool]:
             f"{uri} has {count} buckets per partition, and {BUCKETS_MAX} is the most there can be."
         )
     for what, pending in (
-        ("rollback", [one.requested for one in state.timeline.pending(Action.ROLLBACK, Action.RESTORE)]),
         ("rescale", [one.requested for one in pending_rescales(state.store, state.timeline)]),
         ("clustering", [one.requested for one in state.timeline.pending(Action.CLUSTERING)]),
     ):
@@ -293,6 +296,10 @@ def begin_doubling(store: Store, count: int) -> None:
         if _count_of(state) != (count, False):
             raise ConflictError(
                 f"somebody else has begun to double the buckets of {store.uri}. Call it again."
+            )
+        if state.timeline.pending(Action.ROLLBACK, Action.RESTORE):
+            raise ConflictError(
+                f"somebody is taking something back on {store.uri}. Double its buckets once that is over."
             )
         # What an earlier doubling left tells of other buckets.
         for file in store.list(EXTENDIBLE_METADATA_FOLDER, recursive=True).files:
