@@ -1,7 +1,7 @@
 """The layout fingerprint: what decides where a key lives, as the table itself says it.
 
     hoodie.index.type                BUCKET, or a record-level index
-    hoodie.index.bucket.engine       SIMPLE, CONSISTENT_HASHING; DYNAMIC beside a record-level index of each partition
+    hoodie.index.bucket.engine       SIMPLE, CONSISTENT_HASHING, EXTENDIBLE_HASHING; DYNAMIC beside a record-level index
     hoodie.bucket.index.num.buckets  how many buckets a partition has, or begins with; absent if rules say it
     hoodie.bucket.index.hash.field   which fields of the key are hashed
     hoodie.bucket.index.partition.rule.type   regex, if rules give partitions their counts; else absent
