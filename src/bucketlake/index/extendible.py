@@ -162,11 +162,11 @@ class DirectoryIndex(RingIndex):
         if not isinstance(directory, Directory):
             return Place(hash=key_hash)
         place = directory.place_of(directory.owner(key_hash).file_id_prefix)
+        number, depth = directory.number_of(place), directory.depth_of(place)
         return Place(
             slot=directory.prefixes[place],
             hash=key_hash,
-            bucket=directory.number_of(place),
-            more={"depth": str(directory.depth_of(place))},
+            more={"bucket": f"{key_hash} mod {directory.base << depth} = {number}, of depth {depth}"},
         )
 
 

@@ -144,6 +144,19 @@ def test_a_split_whose_process_died_is_completed_by_the_next_call() -> None:
 
 
 @pytest.mark.shows("X4")
+def test_indexes_that_record_keys_beside_the_buckets_are_told_of_a_doubling() -> None:
+    table = loaded(keys=range(200))
+    table.create_index("by_v", on="v", record_index=True)
+    table.buckets.double(rounds=1)
+    table.upsert(rows_of(range(150, 230), ts=5))
+    assert table.get_by("v", [7, 160]).num_rows == 2
+    assert table.buckets.double().is_finished
+    table.delete(["k7"])
+    assert table.get_by("v", [7, 160, 229]).num_rows == 2
+    check(table)
+
+
+@pytest.mark.shows("X4")
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("at", ["begin", "end", "both", "undo"])
 def test_a_write_that_a_doubling_overtakes_is_run_again(table_type: str, at: str) -> None:

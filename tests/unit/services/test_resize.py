@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -614,6 +615,17 @@ def test_fsck_names_a_ring_whose_file_groups_are_missing(engine: type[GrowingBuc
     assert any("d0: file group" in str(finding) for finding in report.damage), str(report)
     with pytest.raises(CorruptTableError, match="file group"):
         table.upsert(rows_of(range(3), ts=9))
+
+
+def test_where_a_key_lives_is_explained_by_the_bits_of_its_bucket() -> None:
+    table = loaded(index=ExtendibleBuckets(2))
+    resize_table(
+        table.store, ResizeTrigger(file_bytes=2_000, split_threshold=1.0, merge_threshold=0.1, max_buckets=3)
+    )
+    assert counts(table) == {"d0": 3, "d1": 3}
+    found = str(table.explain("k5", partition="d1"))
+    assert re.search(r"bucket +3401 mod (2 = 1, of depth 1|4 = 1, of depth 2)", found), found
+    assert "file ids     00000001-" in found
 
 
 class HeldUp:
