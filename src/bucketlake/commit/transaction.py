@@ -504,6 +504,7 @@ def _refuse_unknown_moves(
             transaction.properties,
             timeline,
             metadata,
+            index=transaction.index,
             known=transaction.moving,
             is_given_up=lambda instant: claims.rollback_of(instant) is not None,
         )

@@ -121,13 +121,14 @@ class Keeper:
         timeline: Timeline,
         metadata: CommitMetadata,
         *,
+        index: Index,
         known: Collection[str],
         is_given_up: Callable[[str], bool],
     ) -> str | None:
         """Name an instant of `moving` that keeps a write from being committed, None if none does.
 
-        One that the write did not know of, or that it wrote beside and that is gone. `is_given_up` tells whether it was
-        decided to take an instant back.
+        One that the write did not know of, or that it wrote beside and that is gone, or that took away a bucket of the
+        write's `index` while that was empty. `is_given_up` tells whether it was decided to take an instant back.
         """
         return None
 

@@ -7,12 +7,19 @@ it is taken back, pending or completed, the rows that lie only there go back fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from bucketlake.config import TableProperties, TableType
-from bucketlake.index.consistent import HashingMetadata, list_markers, outdated_rings, ring_files_of
+from bucketlake.index.consistent import (
+    HashingMetadata,
+    list_markers,
+    list_rings,
+    outdated_rings,
+    ring_files_of,
+)
 from bucketlake.index.doubling import why_it_stays
+from bucketlake.index.index import Index
 from bucketlake.index.keeper import NOTHING, Change, Keeper, Undoing, Undone, Upkeep
 from bucketlake.index.partition import instant_of, is_initial
 from bucketlake.index.resizes import (
@@ -44,16 +51,41 @@ class RingsKeeper(Keeper):
         timeline: Timeline,
         metadata: CommitMetadata,
         *,
+        index: Index,
         known: Collection[str],
         is_given_up: Callable[[str], bool],
     ) -> str | None:
-        return find_unknown_resize(
+        gone = self._without_bucket(store, timeline, metadata, index)
+        return gone or find_unknown_resize(
             store,
             timeline,
             metadata,
             known=known,
             is_given_up=is_given_up,
             is_copy_on_write=properties.table_type is TableType.COPY_ON_WRITE,
+        )
+
+    def _without_bucket(
+        self, store: Store, timeline: Timeline, metadata: CommitMetadata, index: Index
+    ) -> str | None:
+        """Name the resize that merged a bucket in which this write is the first: its file group was not there yet."""
+        opened = {
+            (stat.partition, stat.file_id)
+            for stat in metadata.write_stats
+            if stat.previous_instant is None and not stat.log_files
+        }
+        overwrites = bool(metadata.replaced) or (metadata.operation or "").startswith("INSERT_OVERWRITE")
+        if not opened or index.resizable is None or overwrites:
+            return None
+        rings: Mapping[str, HashingMetadata] = list_rings(store, timeline, kind=self.kind) or {}
+        now = index.resizable.with_rings({p: rings[p] for p in {p for p, _ in opened} if p in rings})
+        return next(
+            (
+                rings[p].instant
+                for p, file_id in sorted(opened)
+                if p in rings and not now.slot_of_file(p, file_id)
+            ),
+            None,
         )
 
     def before_commit(

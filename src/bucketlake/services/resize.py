@@ -190,7 +190,7 @@ def run_resize(store: Store, instant: str, *, tasks: Tasks = here, clock: Clock 
             def say() -> Said:
                 nonlocal moved
                 now = load_state(store)
-                _refuse_late(now, pending, plan, schema)
+                _refuse_late(now, pending, plan, schema, rings)
                 moved = last_round(now, work, moved, tasks)
                 what = f"the resize of {instant}"
                 refuse_other_indexes(state.properties, now.properties, what)
@@ -426,8 +426,9 @@ def _groups_to_plan(state: TableState, plan: Resize, salt: str) -> tuple[Cluster
             continue
         for change in one.changes:
             prefixes = [one.ring.nodes[place].file_id_prefix for place in change.places]
-            if present.held.isdisjoint(prefixes) and present.slices.keys() >= set(prefixes):
-                slices = [present.slices[prefix] for prefix in prefixes]
+            had_files = set(prefixes) & one.sizes.keys()
+            if present.held.isdisjoint(prefixes) and present.slices.keys() >= had_files:
+                slices = [present.slices[prefix] for prefix in prefixes if prefix in present.slices]
                 groups.append(_group(change, slices, one.sequence, change.children(one.ring, salt=salt)))
     return tuple(groups)
 
@@ -554,9 +555,15 @@ def _paths_of(part: ClusteringSlice) -> set[str]:
     return {path for path in (base_path(part), *log_paths(part)) if path is not None}
 
 
-def _refuse_late(state: TableState, pending: Instant, plan: RequestedReplace, schema: str) -> None:
+def _refuse_late(
+    state: TableState,
+    pending: Instant,
+    plan: RequestedReplace,
+    schema: str,
+    rings: Mapping[str, HashingMetadata],
+) -> None:
     """Refuse to complete if a reader no longer sees what the plan names, or rows would be lost."""
-    reason = _reason_not_to(state, pending, plan)
+    reason = _reason_not_to(state, pending, plan, rings)
     if reason is None and schema_text(state) != schema:
         reason = "a write has changed the table's columns since it was planned"
     if reason is None and (
@@ -571,7 +578,9 @@ def _refuse_late(state: TableState, pending: Instant, plan: RequestedReplace, sc
         )
 
 
-def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) -> str | None:
+def _reason_not_to(
+    state: TableState, pending: Instant, plan: RequestedReplace, rings: Mapping[str, HashingMetadata]
+) -> str | None:
     planned = {(part.partition, part.file_id): part for group in plan.groups for part in group.slices}
     listed = files_of(state, _partitions(plan))
     seen = _seen(state, listed)
@@ -581,6 +590,11 @@ def _reason_not_to(state: TableState, pending: Instant, plan: RequestedReplace) 
         base = present.base_file.path if present is not None and present.base_file else None
         if present is None or (base != base_path(part) and not follows):
             return f"file group {path_in_partition(*group)} was replaced or rewritten since it was planned"
+    before = _rings_of(state)
+    for partition, file_id in seen.keys() - planned.keys():
+        slot = before.slot_of_file(partition, file_id)
+        if slot is not None and slot not in rings[partition].ring.prefixes:
+            return f"bucket {slot} of {partition!r}, which was empty, has got rows since it was planned"
     there = {file.path for files in listed.values() for file in files}
     return None if follows else _lost_by(state, families_of(plan, path=pending.path), seen, planned, there)
 

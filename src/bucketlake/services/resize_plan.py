@@ -3,8 +3,9 @@
     ResizeTrigger   when a bucket is large, when it is small, and how much may be done in a round
     plan_resize     pure: the changes, and what was left alone and why; prints as the rings before and after
 
-A large bucket is split in two, at a point that a policy chooses; small neighbours become one. Buckets without files
-are left alone: they cost nothing. A partition that somebody is resizing already waits for the next round.
+A large bucket is split in two, at a point that a policy chooses; small neighbours become one. A bucket without files
+is as small as can be, and goes with a neighbour that has some. A partition that somebody is resizing already waits for
+the next round.
 """
 
 from __future__ import annotations
@@ -319,8 +320,10 @@ def _changes(
     for places in state.ring.runs_to_merge(
         _sizes_to_merge(state, touched), limit=trigger.merge_bytes, spare=spare
     ):
-        slices = tuple(state.slices[state.ring.nodes[place].file_id_prefix] for place in places)
-        yield BucketChange(partition=state.partition, places=tuple(places), slices=slices)
+        prefixes = [state.ring.nodes[place].file_id_prefix for place in places]
+        slices = tuple(state.slices[prefix] for prefix in prefixes if prefix in state.slices)
+        if slices:  # a plan names file groups, so buckets without any are left alone
+            yield BucketChange(partition=state.partition, places=tuple(places), slices=slices)
 
 
 def _split_point(state: RingState, place: int, hashes: Hashes, policy: SplitPolicy) -> int | None:
@@ -346,9 +349,10 @@ def _sizes_to_merge(state: RingState, touched: set[int]) -> list[int | None]:
 
     def size(place: int) -> int | None:
         prefix = state.ring.nodes[place].file_id_prefix
+        if place in touched or prefix in state.held:
+            return None
         part = state.slices.get(prefix)
-        is_free = place not in touched and prefix not in state.held
-        return part.size_bytes if part is not None and is_free else None
+        return 0 if part is None else part.size_bytes
 
     return [size(place) for place in range(len(state.ring.nodes))]
 

@@ -648,3 +648,48 @@ class HeldUp:
 
         run_write(Rows(rows), self.table.store, Operation.UPSERT)
         recover(self.table.store, load_properties(self.table.store))
+
+
+@pytest.mark.shows("C4", "C6")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("table_type", TYPES)
+def test_a_ring_with_few_rows_comes_down_to_its_least_number_of_buckets(
+    table_type: str, engine: type[GrowingBuckets]
+) -> None:
+    table = a_table(table_type=table_type, index=engine(64))
+    table.upsert(rows_of(range(12)))
+    resize_table(table.store, MERGE)
+    assert counts(table) == {"d0": 1, "d1": 1}
+    table.upsert(rows_of(range(6, 40), ts=2))
+    assert {key: row[1] for key, row in contents(table).items()} == {f"k{n}": 1 + (n >= 6) for n in range(40)}
+    check(table)
+
+
+@pytest.mark.shows("C6")
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("ends", ["before the write", "after the write"])
+def test_the_first_row_of_a_bucket_that_is_being_merged_is_not_lost(
+    ends: str, table_type: str, engine: type[GrowingBuckets]
+) -> None:
+    table = a_table(table_type=table_type, index=engine(16))
+    table.upsert(rows_of(range(3), days=1))
+    index = resolve_index(load_state(table.store)).placed
+    assert index is not None
+    slots = index.locate("d0", pa.array([f"k{n}" for n in range(60)])).to_pylist()
+    in_empty_ones = [n for n in range(60) if slots[n] not in slots[:3]]
+    first_rows = rows_of(in_empty_ones, ts=2, days=1)
+    if ends == "before the write":
+        held_up = HeldUp(table, lambda: run_resize(table.store, schedule(table, MERGE)))
+        held_up.upsert(first_rows)
+    else:
+        instant = schedule(table, MERGE)
+        table.upsert(first_rows)
+        with pytest.raises(CommitConflictError, match="which was empty, has got rows"):
+            run_resize(table.store, instant)
+    assert len(contents(table)) == 3 + len(in_empty_ones) > 20
+    check(table)
+    resize_table(table.store, MERGE)
+    assert counts(table) == {"d0": 1}
+    assert len(contents(table)) == 3 + len(in_empty_ones)
+    check(table)
