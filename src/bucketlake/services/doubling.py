@@ -182,10 +182,7 @@ def double_table(
 
 
 def undo_doubling(store: Store, *, tasks: Tasks = here, clock: Clock | None = None) -> Doubled:
-    """Merge what was split, and give the table its number of buckets back. What was written meanwhile stays.
-
-    A bucket all of whose rows fell to one half cannot be merged: then it is refused, and nothing is changed.
-    """
+    """Merge what was split, and give the table its number of buckets back. What was written meanwhile stays."""
     state = load_state(store)
     count, is_begun = _count_of(state)
     if not is_begun:
@@ -196,27 +193,31 @@ def undo_doubling(store: Store, *, tasks: Tasks = here, clock: Clock | None = No
     clock = clock or process_clock(state.properties.timeline_timezone)
     recover(store, state.properties, clock=clock)
     state = load_state(store)
-    _to_merge(state, count)
     for instant in pending_resizes(store, state.timeline):
         abort_resize(store, instant, clock=clock)
     done = []
-    while True:
-        plan = next_merges(store, count)
-        if plan is None:
-            break
+    conflicts = 0
+    while plan := next_merges(store, count):
         scheduled = schedule_resize(store, plan, clock=clock)
-        if scheduled is None:
+        try:
+            if scheduled is not None:
+                done.append(run_resize(store, scheduled, tasks=tasks, clock=clock))
+                conflicts = 0
+                continue
+        except CommitConflictError as conflict:
+            _log.info("%s: a merge was in others' way, and is planned anew: %s", store.uri, conflict)
+        conflicts += 1
+        if conflicts > _CONFLICTS_MAX:
             raise ConflictError(
-                f"others have taken the buckets of {store.uri} that are to be merged. Call it again later."
+                f"others take the buckets of {store.uri} that are to be merged, again and again. Call it again later."
             )
-        done.append(run_resize(store, scheduled, tasks=tasks, clock=clock))
     is_finished = _end(store, count, count, clock)
     return Doubled(buckets=count, runs=tuple(done), is_finished=is_finished)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A bucket with rows, where it is."""
+    """A bucket, where it is."""
 
     state: RingState
     place: int
@@ -374,26 +375,22 @@ def next_merges(store: Store, count: int) -> Resize | None:
 
 
 def _to_merge(state: TableState, count: int) -> list[tuple[_Found, ...]]:
-    """Find the halves to merge, of one bucket number; `ConflictError` if one is alone."""
+    """Find the halves to merge, of one bucket number; one of them may be empty."""
     depth = base_of(count)[1]
-    halves: dict[tuple[str, int], list[_Found]] = {}
-    for one in _buckets(state):
-        if one.depth > depth:
-            halves.setdefault((one.partition, one.number % count), []).append(one)
-    for (partition, number), both in halves.items():
-        if len(both) != 2:
-            raise ConflictError(
-                f"bucket {number} of {partition or state.store.uri} was split, and all its rows are in bucket "
-                f"{both[0].number}: there are no two halves to merge. Nothing was changed. Go on doubling instead."
-            )
-    if not halves:
+    with_rows = [one for one in _buckets(state) if one.depth > depth]
+    if not with_rows:
         return []
-    number = min(number for _, number in halves)
-    return [
-        tuple(sorted(both, key=lambda one: one.place))
-        for (_, of), both in halves.items()
-        if of == number and all(one.prefix not in one.state.held for one in both)
+    number = min(one.number % count for one in with_rows)
+    states = {one.partition: one.state for one in with_rows if one.number % count == number}
+    pairs = [
+        tuple(half for half in _places(of) if half.depth > depth and half.number % count == number)
+        for of in states.values()
     ]
+    return [both for both in pairs if all(half.prefix not in half.state.held for half in both)]
+
+
+def _places(state: RingState) -> list[_Found]:
+    return [_Found(state, place) for place in range(len(state.ring.nodes))]
 
 
 def _resize_of(chosen: list[tuple[_Found, ...]]) -> Resize:
@@ -412,7 +409,7 @@ def _partition_resize(found: tuple[_Found, ...]) -> PartitionResize:
     change = BucketChange(
         partition=first.partition,
         places=tuple(one.place for one in found),
-        slices=tuple(one.state.slices[one.prefix] for one in found),
+        slices=tuple(one.state.slices[one.prefix] for one in found if one.prefix in one.state.slices),
         at=at,
     )
     return PartitionResize(

@@ -284,15 +284,16 @@ def test_beside_what_moves_rows_already_no_doubling_begins(what: str) -> None:
 
 
 @pytest.mark.shows("X4")
-def test_a_split_bucket_whose_rows_all_fell_to_one_half_is_not_merged_back() -> None:
+def test_a_split_bucket_whose_rows_all_fell_to_one_half_is_merged_back_too() -> None:
     table = loaded(keys=range(0))
     ones = [next(n for n in range(0, 100, 2) if bucket_of([f"k{n}"], 2) == bucket) for bucket in (0, 1)]
     table.upsert(rows_of(ones))
     assert not table.buckets.double(rounds=1).is_finished
-    with pytest.raises(ConflictError, match=r"there are no two halves to merge\. Nothing was changed"):
-        table.buckets.undo_double()
-    assert table.buckets.double().is_finished
+    assert table.buckets.undo_double().is_finished
+    assert engine_of(table) == ("SIMPLE", 2)
     assert len(contents(table)) == 2
+    table.upsert(rows_of(range(40), ts=9))
+    check(table)
 
 
 @pytest.mark.shows("X4")
