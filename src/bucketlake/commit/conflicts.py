@@ -11,6 +11,11 @@ deletes, or moves elsewhere, and the other updates would be in the log again,
 and not in the index. Nor does it hold where a file group takes only so many
 keys, and both bring new ones that together are too many.
 
+A write whose rows were computed from those of the table is stale as soon as
+another has touched what it read (`find_stale_read`). And a log that comes
+after such a write, and was begun before it, does not commute with it: of equal
+ordering values the wrong one would win.
+
 A write that is in another's way need not be run again as a whole if the
 other was begun first: where it rewrote a file group that both touched, it
 does so again, on what the other left, and keeps the rest.
@@ -25,6 +30,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -39,7 +45,19 @@ Slot = tuple[str, str]
 SlotOf = Callable[[str, str], str | None]
 """Of a file group, the slot: `Index.slot_of_file`."""
 
+COMPUTED = "bucketlake.computed"
+"""In a commit's extra metadata: its rows were computed from those of the table."""
+
 _WHOLE_PARTITIONS = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
+
+
+class ReadScope(StrEnum):
+    """Where a key may turn up that a write has looked for, and has not found."""
+
+    GROUP = "group"
+    """In the file group that the index works out."""
+    PARTITION = "partition"
+    TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,8 @@ class Footprint:
     """Whether all of the table was replaced."""
     is_delete: bool = False
     """Whether its logs hide rows whatever those say: what they hide depends on what came before them."""
+    is_computed: bool = False
+    """Whether its rows were computed from those of the table, so that they depend on what came before them."""
     schema: pa.Schema | None = None
     """The table's columns after it, if it says so."""
     grown: Mapping[FileGroupId, int] = field(default_factory=dict)
@@ -72,6 +92,16 @@ class Footprint:
     @property
     def partitions(self) -> frozenset[str]:
         return frozenset(partition for partition, _ in self.groups) | self.replaced_partitions
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBasis:
+    """What the rows of a write were computed from: an UPDATE or a MERGE reads the table before it writes to it."""
+
+    groups: frozenset[FileGroupId]
+    """The file groups that were read."""
+    scope: ReadScope
+    """How far around these, and around what was written, somebody else's write makes the rows stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +160,7 @@ def footprint_of(metadata: CommitMetadata, slot_of: SlotOf) -> Footprint:
         replaced_partitions=whole,
         is_whole_table=metadata.operation == "INSERT_OVERWRITE_TABLE",
         is_delete=metadata.operation == "DELETE",
+        is_computed=COMPUTED in metadata.extra,
         schema=schema,
         grown={
             (partition, file_id): keys
@@ -191,6 +222,25 @@ def _who_overfills(others: Iterable[Other], room: Mapping[FileGroupId, int]) -> 
     return None
 
 
+def find_stale_read(read: ReadBasis, ours: Footprint, others: Iterable[Other], slot_of: SlotOf) -> str | None:
+    """Name who of `others` has changed what the rows of a write were computed from; None if nobody has.
+
+    Logs may commute, and a row that was computed from what another log has changed still overwrites that. So whoever
+    has touched a file group that was read, or one that is written, makes the rows stale.
+    """
+    groups = ours.groups | {(p, slot_of(p, file_id) or file_id) for p, file_id in read.groups}
+    partitions = ours.partitions | {partition for partition, _ in read.groups}
+    for other in others:
+        theirs = other.footprint
+        is_change = theirs.is_whole_table or bool(theirs.partitions)
+        if theirs.is_whole_table or (is_change and read.scope is ReadScope.TABLE):
+            return other.name
+        touched = theirs.partitions if read.scope is ReadScope.PARTITION else theirs.replaced_partitions
+        if touched & partitions or theirs.groups & groups:
+            return other.name
+    return None
+
+
 def _stale(
     ours: Footprint, other: Other, *, logs_commute: bool, keeps_keys: bool, keeps_values: bool
 ) -> frozenset[Slot] | None:
@@ -206,7 +256,8 @@ def _stale(
         return everything
     rewritten = ours.rewritten & theirs.groups
     hidden = ours.appended & theirs.rewritten
-    is_ordered = other.is_earlier or (logs_commute and not (ours.is_delete or theirs.is_delete))
+    depends = ours.is_delete or theirs.is_delete or theirs.is_computed
+    is_ordered = other.is_earlier or (logs_commute and not depends)
     shared = ours.appended & theirs.appended
     if not ours.log_ids.keys() >= {file for file, group in theirs.log_ids.items() if group in shared}:
         return everything  # Both opened the bucket, each with an id of its own.

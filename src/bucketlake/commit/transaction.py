@@ -20,7 +20,16 @@ from dataclasses import dataclass, field, replace
 from bucketlake.commit.claims import Claims, latest_time
 from bucketlake.commit.clock_skew import check_clock
 from bucketlake.commit.completion import Said, complete, taken_for_dead, tidy
-from bucketlake.commit.conflicts import Conflict, Other, Slot, find_conflict, footprint_of
+from bucketlake.commit.conflicts import (
+    Conflict,
+    Footprint,
+    Other,
+    ReadBasis,
+    Slot,
+    find_conflict,
+    find_stale_read,
+    footprint_of,
+)
 from bucketlake.commit.heartbeat import (
     Heartbeat,
     is_alive,
@@ -115,6 +124,8 @@ class Transaction:
     """The batch of a stream that it writes, if it is one."""
     room: Mapping[FileGroupId, int] = field(default_factory=dict)
     """How many more keys file groups take to which it appended new ones, where there is a limit."""
+    read: ReadBasis | None = None
+    """What its rows were computed from, as the table was when it began; None if they do not depend on the table."""
 
     @property
     def owner(self) -> str:
@@ -241,6 +252,7 @@ def rebase(
     _refuse_gone(transaction, state.timeline)
     _refuse_other_query(transaction, state.timeline)
     _refuse_undone(transaction, state.timeline)
+    _refuse_stale_read(transaction, metadata, state.timeline)
     if looks_keys_up(transaction) and _later_than(transaction, state) is not None:
         return None  # what is recorded of a key counts by when its writer began, not by when he was done
     conflict = _conflict(transaction, metadata, state.timeline)
@@ -480,6 +492,7 @@ def _refuse_conflicts(transaction: Transaction, metadata: CommitMetadata, timeli
     _refuse_gone(transaction, timeline)
     _refuse_other_query(transaction, timeline)
     _refuse_undone(transaction, timeline)
+    _refuse_stale_read(transaction, metadata, timeline)
     recorded = transaction.index.recorded
     for records in (*transaction.listed, *([recorded] if recorded is not None else [])):
         other = records.overtaken(timeline, instant=transaction.instant)
@@ -530,20 +543,10 @@ def _refuse_other_query(transaction: Transaction, timeline: Timeline) -> None:
 
 def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> Conflict | None:
     """Look for others who have completed since we began, and were in our way."""
-    unseen = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
-    if not unseen:
+    found = _footprints(transaction, metadata, timeline)
+    if found is None:
         return None
-    slot_of = transaction.index.slot_of_file
-    ours = footprint_of(metadata, slot_of)
-    others = (
-        Other(
-            f"{i.action} of {i.requested}",
-            footprint_of(body, slot_of),
-            is_earlier=i.requested < transaction.instant,
-        )
-        for i in unseen
-        if (body := _commit_of(transaction.store, i)) is not None
-    )
+    ours, others = found
     properties = transaction.properties
     rows_say_order = properties.merge_mode is MergeMode.EVENT_TIME_ORDERING and bool(
         properties.ordering_fields
@@ -558,6 +561,36 @@ def _conflict(transaction: Transaction, metadata: CommitMetadata, timeline: Time
         keeps_values=keeps_values,
         room=transaction.room,
     )
+
+
+def _footprints(
+    transaction: Transaction, metadata: CommitMetadata, timeline: Timeline
+) -> tuple[Footprint, Iterator[Other]] | None:
+    """Say what we touched, and what those did who have completed since we began; None if there are no such."""
+    unseen = [i for i in timeline.completed(*TRANSACTIONS) if i.requested not in transaction.seen]
+    if not unseen:
+        return None
+    slot_of = transaction.index.slot_of_file
+    others = (
+        Other(
+            f"{i.action} of {i.requested}",
+            footprint_of(body, slot_of),
+            is_earlier=i.requested < transaction.instant,
+        )
+        for i in unseen
+        if (body := _commit_of(transaction.store, i)) is not None
+    )
+    return footprint_of(metadata, slot_of), others
+
+
+def _refuse_stale_read(transaction: Transaction, metadata: CommitMetadata, timeline: Timeline) -> None:
+    """Refuse rows that were computed from what others have changed since."""
+    found = None if transaction.read is None else _footprints(transaction, metadata, timeline)
+    if found is None or transaction.read is None:
+        return
+    other = find_stale_read(transaction.read, *found, transaction.index.slot_of_file)
+    if other is not None:
+        raise _overtaken(transaction, other)
 
 
 def _commit_of(store: Store, instant: Instant) -> CommitMetadata | None:

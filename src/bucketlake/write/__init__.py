@@ -10,6 +10,7 @@ from bucketlake.write.append import (
     complete_append,
 )
 from bucketlake.write.change_feed import ChangeFeed
+from bucketlake.write.computed import Computation, Computed
 from bucketlake.write.create import BUCKETS_DEFAULT, TableSpec, alter, create, name_for_path, options_of
 from bucketlake.write.exchange import GROUP_BITS, Coded, Cut, Exchange, InProcess, KeySum, Last, Piece, Stage
 from bucketlake.write.job import (
@@ -19,6 +20,7 @@ from bucketlake.write.job import (
     columns_after,
     evolution,
     names_partitions,
+    run_add_columns,
     run_delete_partitions,
     run_write,
 )
@@ -37,6 +39,8 @@ __all__ = [
     "ChangeFeed",
     "Coded",
     "CommitSummary",
+    "Computation",
+    "Computed",
     "Cut",
     "Exchange",
     "GroupWritten",
@@ -67,6 +71,7 @@ __all__ = [
     "options_of",
     "plan_write",
     "received_sum",
+    "run_add_columns",
     "run_delete_partitions",
     "run_write",
     "sort_by_code",

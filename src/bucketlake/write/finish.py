@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from bucketlake.commit.completion import finish_decided
+from bucketlake.commit.conflicts import COMPUTED
 from bucketlake.commit.transaction import Committed, Transaction, abort, commit
 from bucketlake.errors import CommitConflictError
 from bucketlake.layout import FileGroupId
@@ -34,6 +35,8 @@ class Prepared:
     replaced: Mapping[str, tuple[str, ...]]
     schema: pa.Schema
     """The table's columns once it is committed."""
+    changes_columns: bool = False
+    """Whether it is to be committed without rows, too, because the table's columns change."""
     recorded: Sequence[IndexFile] | None = None
     """What was put to say which keys came and went; None if nobody is told."""
     looked_up: LookedUp | None = None
@@ -43,7 +46,7 @@ class Prepared:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.replaced or any(group.path for group in self.written))
+        return not (self.changes_columns or self.replaced or any(group.path for group in self.written))
 
     @property
     def room(self) -> Mapping[FileGroupId, int]:
@@ -60,6 +63,8 @@ class Prepared:
             replaced=self.replaced,
             recorded=self.recorded,
         )
+        if self.transaction.read is not None:
+            metadata = replace(metadata, extra={**metadata.extra, COMPUTED: "true"})
         batch = self.transaction.batch
         if batch is None:
             return metadata

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter, sleep
@@ -56,6 +56,7 @@ from bucketlake.state import TableState, files_of, load_state, look_at_files, ta
 from bucketlake.storage import Store
 from bucketlake.timeline import Action, Instant
 from bucketlake.write.change_feed import ChangeFeed
+from bucketlake.write.computed import Computation
 from bucketlake.write.exchange import Cut, InProcess, KeySum
 from bucketlake.write.finish import Later, Prepared, finish
 from bucketlake.write.key_changes import record_replaced
@@ -143,12 +144,12 @@ class WriteOptions:
 
 
 def run_write(
-    rows: Rows, store: Store, operation: Operation, options: WriteOptions | None = None
+    rows: Rows | Computation, store: Store, operation: Operation, options: WriteOptions | None = None
 ) -> CommitSummary:
     """Write `rows` into the table in `store`, and say what that did.
 
-    A write that another one was faster than is run again, on what there is then, a few times. One whose table has its
-    index built anew waits a while for that.
+    A write that another one was faster than is run again, on what there is then, a few times; rows that are computed
+    from the table are computed again. One whose table has its index built anew waits a while for that.
     """
     options = options or WriteOptions()
     for left in reversed(range(BUILD_LOOKS)):
@@ -163,7 +164,9 @@ def run_write(
     raise AssertionError("the last look returns or raises")
 
 
-def _run_again(rows: Rows, store: Store, operation: Operation, options: WriteOptions) -> CommitSummary:
+def _run_again(
+    rows: Rows | Computation, store: Store, operation: Operation, options: WriteOptions
+) -> CommitSummary:
     watch = _Stopwatch()
     turn = Turn(store)
     for left in reversed(range(ATTEMPTS)):
@@ -197,7 +200,7 @@ def _listed_words(store: Store) -> list[str]:
 
 
 def _run_once(
-    rows: Rows,
+    source: Rows | Computation,
     store: Store,
     operation: Operation,
     options: WriteOptions,
@@ -208,7 +211,10 @@ def _run_once(
     def check(state: TableState) -> None:
         _check_replacing(state, operation)
         _check_listed(state)
-        _columns_after(rows, state, operation, options)
+        if isinstance(source, Computation):
+            source.check(state)
+        else:
+            _columns_after(source, state, operation, options)
         if options.batch is not None:
             _refuse_known(options.batch, options.marks or Marks(store, state.properties), state)
 
@@ -216,7 +222,17 @@ def _run_once(
         transaction, state = begin(
             store, operation=operation, index_of=options.index_of, check=check, batch=options.batch
         )
-    with _aborted_on_failure(transaction), Heartbeat(transaction, owner=transaction.owner):
+    with (
+        _aborted_on_failure(transaction),
+        Heartbeat(transaction, owner=transaction.owner),
+        ExitStack() as stack,
+    ):
+        if isinstance(source, Computation):
+            with watch.stage("compute"), _checked_again(state):
+                computed = stack.enter_context(source.on(state))
+            rows, transaction = computed.rows, replace(transaction, read=computed.basis(transaction.index))
+        else:
+            rows = source
         prepared = prepare(rows, transaction, state, options, watch)
         for left in reversed(range(ATTEMPTS)):
             try:
@@ -406,6 +422,63 @@ def run_delete_partitions(store: Store, partitions: Sequence[str]) -> CommitSumm
                     seconds=watch.seconds,
                 )
             )
+
+
+def run_add_columns(store: Store, columns: pa.Schema) -> CommitSummary:
+    """Add nullable columns to a table, by a commit without rows."""
+    watch = _Stopwatch()
+    operation = Operation.UPSERT
+
+    def check(state: TableState) -> None:
+        _columns_with(columns, state)
+
+    with watch.stage("begin"):
+        transaction, state = begin(store, operation=operation, index_of=writing_index, check=check)
+    with _aborted_on_failure(transaction), Heartbeat(transaction):
+        with watch.stage("write"), _checked_again(state):
+            plan = plan_write(
+                state,
+                transaction.index,
+                {},
+                instant=transaction.instant,
+                operation=operation,
+                schema=_columns_with(columns, state),
+                cores=1,
+                log_format=LogFormat.PARQUET,
+            )
+            recorded = record_replaced(plan)
+        with watch.stage("commit"):
+            return finish(
+                Prepared(
+                    transaction=transaction,
+                    sent=KeySum(0, 0),
+                    written=(),
+                    replaced={},
+                    schema=plan.schema,
+                    changes_columns=True,
+                    recorded=recorded,
+                    seconds=watch.seconds,
+                )
+            )
+
+
+def _columns_with(columns: pa.Schema, state: TableState) -> pa.Schema:
+    """Return the table's columns and these; SchemaError if one of them is there, or cannot be added."""
+    stored = table_schema(state)
+    there = {name.lower() for name in stored.names}
+    twice = [name for name in columns.names if name.lower() in there]
+    if twice or len({name.lower() for name in columns.names}) < len(columns.names) or not columns.names:
+        raise SchemaError(
+            f"cannot add the columns {', '.join(columns.names) or 'none'}; expected each once, and none that the table "
+            f"has: {', '.join(stored.names)}."
+        )
+    required = [column.name for column in columns if not column.nullable]
+    if required:
+        raise SchemaError(
+            f"cannot add the column {required[0]!r} as NOT NULL: the rows that are there have no value in it. Leave "
+            f"NOT NULL out."
+        )
+    return evolution(state.properties, merge_schema=True)(stored, pa.schema([*stored, *columns]))
 
 
 def _columns_after(rows: Rows, state: TableState, operation: Operation, options: WriteOptions) -> pa.Schema:
