@@ -67,6 +67,14 @@ class WriteArguments(TypedDict, total=False):
     """Services to run after the commit, by whoever wrote the rows. None of them can fail the write."""
 
 
+class ComputedArguments(TypedDict, total=False):
+    """What may be chosen for a write whose rows are computed from the table: an update, a merge."""
+
+    log_format: LogFormat | str
+    progress: bool | None
+    maintenance: Maintenance | str | None
+
+
 class StreamArguments(WriteArguments, total=False):
     """What may be chosen for a stream, beside what may be for each write.
 

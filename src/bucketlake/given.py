@@ -142,6 +142,18 @@ def session_of(value: SparkSession, instead: str) -> SparkSession:
     return value
 
 
+def session_for(spark: SparkSession | None, rows: object = None) -> SparkSession:
+    """Take a session, or the one of a frame, or the one that is active in this thread."""
+    if spark is not None:
+        return session_of(spark, "None takes the active session.")
+    found = rows.sparkSession if is_frame(rows) else on_spark.local.active_session()
+    if found is None:
+        raise ConfigError(
+            "expressions are computed by Spark, and there is no active session. Give one: spark=spark."
+        )
+    return found
+
+
 def tasks_of(spark: SparkSession | None, progress: bool | None) -> Tasks:
     """Let a session run the tasks of a service, or this process if there is none."""
     if spark is None:

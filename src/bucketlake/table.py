@@ -21,6 +21,7 @@ from bucketlake import spark as on_spark
 from bucketlake.arguments import (
     ClusteringArguments,
     CompactionArguments,
+    ComputedArguments,
     QueryArguments,
     RetentionArguments,
     StreamArguments,
@@ -48,6 +49,7 @@ from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index, se
 from bucketlake.index.told import is_kept_in_metadata, refuse_other, told
 from bucketlake.keygen import KeyGenerator
 from bucketlake.looks import look_at
+from bucketlake.merging import Merge, delete_rows, merge_of, update_rows
 from bucketlake.metadata_table import MetadataTable
 from bucketlake.read import (
     Key,
@@ -99,6 +101,7 @@ from bucketlake.write import (
     name_for_path,
     names_partitions,
     options_of,
+    run_add_columns,
     run_delete_partitions,
     tops_of,
 )
@@ -110,6 +113,7 @@ if TYPE_CHECKING:
 
     from bucketlake.arguments import Rows, Schema
     from bucketlake.spark.files import Files, Paths
+    from bucketlake.spark.merge import Expression
     from bucketlake.streaming.batch_writer import BatchWriter
 
 R = TypeVar("R")
@@ -528,6 +532,64 @@ class Table:
         found = self.get(rows_or_keys, partition=partition, columns=self._key_columns())
         return write_rows(self.store, found, Operation.DELETE, self._told, options)
 
+    def merge(
+        self,
+        source: Rows,
+        on: Expression | None = None,
+        *,
+        spark: SparkSession | None = None,
+        **options: Unpack[ComputedArguments],
+    ) -> Merge:
+        """Begin to merge the rows of `source` into the table:
+
+        table.merge(changes, "target.id = source.id")
+            .when_matched_update({"n": "target.n + source.n"}, condition="source.n <> 0")
+            .when_matched_delete()
+            .when_not_matched_insert_all()
+            .execute()
+
+        Expressions are Spark SQL, or columns made with PySpark's functions; in them the table is `target` and the rows
+        are `source`. Without `on`, rows match that have the same key and partition. The key of a row cannot change, nor
+        can its partition, unless an index of the whole table lets rows move.
+
+        It is one commit. If another writer changes what was read before that, all is computed again.
+        """
+        return merge_of(
+            self.store,
+            self._told,
+            self.properties,
+            source,
+            on,
+            schema_of_table=lambda: self.schema,
+            spark=spark,
+            options=options,
+        )
+
+    def update(
+        self,
+        set: Mapping[str, Expression],
+        *,
+        where: Expression | None = None,
+        spark: SparkSession | None = None,
+        **options: Unpack[ComputedArguments],
+    ) -> CommitSummary:
+        """Give columns of the rows for which `where` holds, or of all rows, new values: `table.update({"n": "n + 1"})`.
+
+        The values are expressions over the row as it was. Its ordering value stays, unless `set` names it; a smaller
+        one loses to the row as it was. Columns of the key cannot be set. See `merge` for what other writers do to it.
+        """
+        return update_rows(self.store, self._told, set, where, spark=spark, **options)
+
+    def delete_where(
+        self,
+        where: Expression,
+        *,
+        spark: SparkSession | None = None,
+        **options: Unpack[ComputedArguments],
+    ) -> CommitSummary:
+        """Delete the rows for which a condition holds, whatever their ordering values."""
+        return delete_rows(self.store, self._told, where, spark=spark, **options)
+
     def _located(self, rows: DataFrame | Files | pa.Table, partition: str | None) -> Rows:
         """Return rows to be deleted as they are if they name their partitions, else what the table has of such keys."""
         state = load_state(self.store)
@@ -555,6 +617,16 @@ class Table:
     def _key_columns(self) -> list[str]:
         """Name the columns that keys and partition paths are made from."""
         return tops_of(key_columns(KeyGenerator.from_properties(self.properties)))
+
+    def add_columns(self, schema: Schema, *, spark: SparkSession | None = None) -> CommitSummary:
+        """Add nullable columns, after those that are there, in a commit without rows: `add_columns("note STRING")`.
+
+        `schema` is what `create_table` takes. Rows that are there have null in them. Writers that do not bring them are
+        refused from then on, unless rows may lack columns: see `alter`.
+        """
+        if spark is not None:
+            given.session_of(spark, "None will do, unless the session is to say what TIMESTAMP means.")
+        return run_add_columns(self.store, columns_of(schema, spark))
 
     def delete_partitions(
         self, partitions: str | Sequence[str], *, maintenance: Maintenance | str | None = None

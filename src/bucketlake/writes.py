@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bucketlake import given, services
 from bucketlake import spark as on_spark
-from bucketlake.arguments import WriteArguments, change_feed, parsed_log_format
+from bucketlake.arguments import ComputedArguments, WriteArguments, change_feed, parsed_log_format
 from bucketlake.commit.stream import Batch, Marks
 from bucketlake.commit.writable import check_writable
 from bucketlake.index import IndexValue
@@ -18,7 +18,15 @@ from bucketlake.looks import look_at
 from bucketlake.schema import all_nullable
 from bucketlake.state import TableState, table_schema
 from bucketlake.storage import Store
-from bucketlake.write import ArrowRows, CommitSummary, Operation, WriteOptions, columns_after, run_write
+from bucketlake.write import (
+    ArrowRows,
+    CommitSummary,
+    Computation,
+    Operation,
+    WriteOptions,
+    columns_after,
+    run_write,
+)
 from bucketlake.write.finish import Later
 
 if TYPE_CHECKING:
@@ -55,6 +63,28 @@ def write_rows(
     by_tasks = rows_by_tasks(taken, progress)
     summary = run_write(by_tasks, store, operation, checked)
     tasks = given.tasks_of(by_tasks.session, progress)
+    return services.look_after(store, summary, maintenance, tasks=tasks)
+
+
+def write_computed(
+    store: Store,
+    computation: Computation,
+    operation: Operation,
+    told: IndexValue | None,
+    options: ComputedArguments,
+    *,
+    session: SparkSession,
+    op: str | None = None,
+) -> CommitSummary:
+    """Write rows that are computed from the table, then run the services that were asked for.
+
+    `op` is the column of theirs that says what becomes of each, if there is one.
+    """
+    chosen = cast("WriteArguments", {**options, **({} if op is None else {"op": op})})
+    checked = _options_of(told, chosen, operation)
+    maintenance = services.asked_maintenance(options.get("maintenance"))
+    tasks = given.tasks_of(session, given.flag_if_given(options.get("progress"), "progress"))
+    summary = run_write(computation, store, operation, checked)
     return services.look_after(store, summary, maintenance, tasks=tasks)
 
 

@@ -275,6 +275,17 @@ def delete_partitions(
     _show(open_table(table, storage).delete_partitions(partitions), Screen(as_json))
 
 
+@app.command()
+def add_columns(
+    table: TablePath,
+    schema: Annotated[str, typer.Argument(metavar="DDL", help='Columns, such as "note STRING, n INT".')],
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """Add nullable columns; rows that are there have null in them."""
+    _show(open_table(table, storage).add_columns(schema), Screen(as_json))
+
+
 def _rows(
     table: Table,
     files: list[str],

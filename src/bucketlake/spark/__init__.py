@@ -14,27 +14,43 @@ from bucketlake.spark.worker import settle_worker
 from bucketlake.spark.zones import in_zone_of
 
 if TYPE_CHECKING:
-    from bucketlake.spark import files, local, lookup, plain_reads, read, services, write
+    from bucketlake.spark import (
+        files,
+        fitting,
+        local,
+        lookup,
+        merge,
+        plain_reads,
+        read,
+        services,
+        snapshot,
+        write,
+    )
 
 __all__ = [
     "SPARK_SETTINGS",
     "arrow_schema",
     "ddl",
     "files",
+    "fitting",
     "in_zone_of",
     "local",
     "lookup",
+    "merge",
     "parse_ddl",
     "plain_reads",
     "read",
     "services",
     "settle_worker",
+    "snapshot",
     "write",
 ]
 
 name_this_python()  # before a session is made, which is when Spark asks
 
-_NEED_PYSPARK = frozenset({"files", "local", "lookup", "plain_reads", "read", "services", "write"})
+_NEED_PYSPARK = frozenset(
+    {"files", "fitting", "local", "lookup", "merge", "plain_reads", "read", "services", "snapshot", "write"}
+)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -79,3 +79,8 @@ def files_read_by(
 
 def _rows_of(read: Callable[[str], pa.Table], file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     return iter(read(file).select(schema.names).to_batches())
+
+
+def active_session() -> SparkSession | None:
+    """Return the session that is active in this thread, if there is one."""
+    return SparkSession.getActiveSession()

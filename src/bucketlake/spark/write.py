@@ -36,7 +36,7 @@ BATCH_ROWS = 1_000
 _WRONG_PYTHON = re.compile(
     r"No module named '(bucketlake|pyarrow|numba)[^']*'|\[PYTHON_VERSION_MISMATCH\][^\n]*|Cannot run program [^\n]*"
 )
-_OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*)")
+_OWN_ERROR = re.compile(r"bucketlake\.errors\.(\w+): (.*?)(?= SQLSTATE: \w+$|$)", re.MULTILINE)
 
 
 class SparkRows(ABC):
