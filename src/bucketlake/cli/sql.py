@@ -13,6 +13,7 @@ from bucketlake.cli.rows import Limit, Unlimited, show_rows
 from bucketlake.cli.screen import Screen
 from bucketlake.services.secondary_index_build import BuiltSecondaryIndex, DroppedIndex
 from bucketlake.sql import sql as run_sql
+from bucketlake.sql.catalog import DroppedName
 from bucketlake.table import Table
 from bucketlake.write import CommitSummary
 
@@ -40,7 +41,7 @@ def sql(
 
 
 def _drawn(result: Any) -> tuple[Any, str]:
-    if isinstance(result, CommitSummary | BuiltSecondaryIndex | DroppedIndex):
+    if isinstance(result, CommitSummary | BuiltSecondaryIndex | DroppedIndex | DroppedName):
         return asdict(result), str(result)
     if isinstance(result, Table):
         found = result.describe()

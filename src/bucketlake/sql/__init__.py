@@ -2,6 +2,9 @@
 
 tokens.py   a statement's words, with their places
 parse.py    text -> a statement, a frozen value
+changes.py  MERGE INTO and UPDATE
+namesakes.py    tables of ours in statements that are Spark's
+parameters.py   values for :name and ?
 create.py   CREATE TABLE, in Spark's form and in Flink's
 call.py     CALL partition_bucket_index_manager
 procedures.py   CALL of what tables can do, by the names of Python
@@ -13,7 +16,7 @@ run.py      a statement, carried out on a session
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -28,17 +31,21 @@ def sql(
     spark: SparkSession,
     text: str,
     *,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
     warehouse: str | PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Any:
     """Run one SQL statement on tables, which it calls by name or as bucketlake.`/path`.
 
     Names are those of the catalog in the folder `warehouse`; without it, of the session's `spark.sql.warehouse.dir`.
-    `storage_options` are for what lies in an object store. Returns a DataFrame for a query, SHOW TABLES and SHOW
-    INDEXES, a `CommitSummary` for INSERT and DELETE, the `Table` for CREATE TABLE, None for DROP TABLE, what was built
-    or dropped for CREATE and DROP INDEX, and for CALL a DataFrame of what was done or planned. Every other statement
-    goes to `spark.sql` as it stands.
+    `storage_options` are for what lies in an object store. `args` are values for `:name` in the statement, or a list of
+    them for `?`.
+
+    Returns a DataFrame for a query, SHOW and DESCRIBE, a `CommitSummary` for INSERT, MERGE, UPDATE, DELETE and ALTER
+    TABLE ... ADD COLUMNS, the `Table` for CREATE TABLE, what was dropped for DROP TABLE, what was built or dropped for
+    CREATE and DROP INDEX, and for CALL a DataFrame of what was done or planned. Every other statement goes to
+    `spark.sql` as it stands, unless it names a table of ours: then it is refused.
     """
     # Here, and not with the package: who only fetches a row needs neither pyspark nor an SQL parser.
     run = import_module("bucketlake.sql.run")
-    return run.run(spark, text, warehouse=warehouse, storage_options=storage_options)
+    return run.run(spark, text, args=args, warehouse=warehouse, storage_options=storage_options)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bucketlake.errors import ConfigError, CorruptTableError
 from bucketlake.storage import open_store
@@ -35,6 +36,20 @@ def table_name(name: str) -> str:
             f"digit at the start."
         )
     return lower
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedName:
+    """A name that is forgotten, and the table that had it, which is as it was."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return (
+            f"forgot the name {self.name}; the table and its rows stay at {self.path}. CREATE TABLE {self.name} USING "
+            f"bucketlake LOCATION '{self.path}' names it again; to delete it, delete the folder."
+        )
 
 
 class Catalog:

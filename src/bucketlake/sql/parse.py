@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from bucketlake.sql.call import ManagerCall, is_manager_call, parse_call
+from bucketlake.sql.changes import MergeParts, UpdateParts, parse_merge, parse_update
 from bucketlake.sql.create import CreateTable, is_create, parse_create, read_properties
 from bucketlake.sql.procedures import ProcedureCall, is_procedure_call, parse_procedure_call
 from bucketlake.sql.tokens import Cursor
@@ -54,10 +55,56 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeInto:
+    """Rows of a source to be merged into a table."""
+
+    table: TableName
+    parts: MergeParts
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Columns of rows to get new values."""
+
+    table: TableName
+    parts: UpdateParts
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """Columns that a table is to have from now on, as DDL."""
+
+    table: TableName
+    columns: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
     """A name to be forgotten."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable:
+    """A table's columns; `extended`, also what else it is."""
+
+    table: TableName
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPartitions:
+    """A list of a table's partitions."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class ShowColumns:
+    """A list of a table's columns."""
+
+    table: TableName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +155,21 @@ class PassThrough:
     text: str
     table: str | None = None
     """The table that it changes, which is not one of ours."""
+    query: str = ""
+    """The query at its end, which may read tables of ours."""
 
 
 Statement = (
     CreateTable
     | Insert
     | Delete
+    | MergeInto
+    | Update
+    | AddColumns
     | DropTable
+    | DescribeTable
+    | ShowPartitions
+    | ShowColumns
     | CreateIndex
     | DropIndex
     | ShowIndexes
@@ -132,13 +187,17 @@ _QUERIES = frozenset({"SELECT", "WITH", "FROM", "VALUES"})
 def parse(text: str, tables: Collection[str]) -> Statement:
     """Read one statement, given the names in the catalog; ConfigError says where one of ours makes no sense.
 
-    >>> parse("DROP TABLE Orders", {"orders"}), parse("SET x = 1", ())
-    (DropTable(name='orders'), PassThrough(text='SET x = 1', table=None))
+    >>> parse("DROP TABLE Orders", {"orders"}), parse("DESC orders", {"orders"})
+    (DropTable(name='orders'), DescribeTable(table=TableName(text='orders', is_path=False), extended=False))
     """
     cursor = Cursor(text)
     first = cursor.token.word
     if first in _QUERIES or cursor.is_sign("("):
         return Select(text)
+    if first == "TABLE":
+        return Select(_query_of(cursor))
+    if first == "EXPLAIN":
+        return _ending_in_query(text)
     if cursor.may_take("CREATE", "INDEX"):
         return _parse_create_index(cursor, tables)
     if cursor.may_take("DROP", "INDEX"):
@@ -153,6 +212,26 @@ def parse(text: str, tables: Collection[str]) -> Statement:
         return parse_procedure_call(cursor)
     if first == "SHOW" and cursor.may_take("SHOW", "TABLES"):
         return PassThrough(text) if cursor.token.kind not in ("", "sign") else _show_tables(cursor)
+    if cursor.may_take("SHOW", "PARTITIONS"):
+        return _parse_of_table(cursor, tables, ShowPartitions)
+    if cursor.is_words("SHOW", "COLUMNS") and cursor.ahead(2).word in ("FROM", "IN"):
+        for _ in range(3):
+            cursor.step()
+        return _parse_of_table(cursor, tables, ShowColumns)
+    if first in ("DESCRIBE", "DESC"):
+        return _parse_describe(cursor, tables)
+    if first == "CREATE":
+        return (
+            _ending_in_query(text)
+            if "TABLE" in (cursor.ahead(1).word, cursor.ahead(3).word)
+            else PassThrough(text)
+        )
+    if first == "MERGE":
+        return _parse_merge(cursor, tables)
+    if first == "UPDATE":
+        return _parse_update(cursor, tables)
+    if cursor.may_take("ALTER", "TABLE"):
+        return _parse_alter(cursor, tables)
     if first == "INSERT":
         return _parse_insert(cursor, tables)
     if cursor.may_take("DELETE", "FROM"):
@@ -180,6 +259,91 @@ def _show_tables(cursor: Cursor) -> ShowTables:
     return ShowTables()
 
 
+def _ending_in_query(text: str, table: str | None = None) -> PassThrough:
+    """Find where in a statement for Spark its query begins."""
+    cursor = Cursor(text)
+    depth = 0
+    while cursor.token.kind:
+        are_options = cursor.is_words("WITH") and cursor.ahead(1).text == "("
+        if depth == 0 and cursor.token.word in _QUERIES and not are_options:
+            return PassThrough(text, table, text[cursor.token.start :])
+        token = cursor.step()
+        if token.kind == "sign":
+            depth += (token.text == "(") - (token.text == ")")
+    return PassThrough(text, table)
+
+
+def _parse_of_table(
+    cursor: Cursor, tables: Collection[str], statement: type[ShowPartitions] | type[ShowColumns]
+) -> Statement:
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text)
+    cursor.finish()
+    return statement(table)
+
+
+def _parse_describe(cursor: Cursor, tables: Collection[str]) -> Statement:
+    cursor.step()
+    if cursor.token.word in ("QUERY", *_QUERIES):
+        return _ending_in_query(cursor.text)
+    is_about_more = cursor.ahead(1).kind in ("word", "name") and cursor.ahead(1).text != "."
+    if is_about_more:
+        cursor.may_take("TABLE")
+    extended = cursor.ahead(1).kind in ("word", "name") and (
+        cursor.may_take("EXTENDED") or cursor.may_take("FORMATTED")
+    )
+    if cursor.token.kind not in ("word", "name"):
+        return PassThrough(cursor.text)
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text)
+    cursor.finish("the end of the statement; DESCRIBE shows all columns")
+    return DescribeTable(table, extended)
+
+
+def _parse_merge(cursor: Cursor, tables: Collection[str]) -> Statement:
+    cursor.take("MERGE")
+    at = cursor.token
+    evolves = cursor.may_take("WITH", "SCHEMA", "EVOLUTION")
+    cursor.take("INTO")
+    table = _take_table(cursor, tables)
+    if isinstance(table, str):
+        return PassThrough(cursor.text)
+    if evolves:
+        cursor.fail(
+            "INTO: a MERGE adds no columns. ALTER TABLE … ADD COLUMNS first, or INSERT WITH SCHEMA EVOLUTION",
+            at=at,
+        )
+    return MergeInto(table, parse_merge(cursor, "" if table.is_path else table.text))
+
+
+def _parse_update(cursor: Cursor, tables: Collection[str]) -> Statement:
+    cursor.take("UPDATE")
+    start = cursor.token.start
+    table = _take_table(cursor, tables)
+    return PassThrough(cursor.text) if isinstance(table, str) else Update(table, parse_update(cursor, start))
+
+
+def _parse_alter(cursor: Cursor, tables: Collection[str]) -> Statement:
+    """Read `ALTER TABLE t ADD COLUMN[S] name type, …`; what else Spark can alter is refused for tables of ours."""
+    table = _take_table(cursor, tables)
+    if isinstance(table, str) or not cursor.may_take("ADD"):
+        return PassThrough(cursor.text)
+    if not (cursor.may_take("COLUMNS") or cursor.may_take("COLUMN")):
+        return PassThrough(cursor.text)
+    start, is_list = cursor.token, cursor.is_sign("(")
+    end = len(cursor.text)
+    if is_list:
+        cursor.skip_parentheses()
+        end = cursor.ahead(-1).start
+        cursor.finish()
+    columns = cursor.text[start.end if is_list else start.start : end].strip().rstrip(";").strip()
+    if not columns:
+        cursor.fail("columns: ADD COLUMNS (amount DOUBLE, note STRING)")
+    return AddColumns(table, columns)
+
+
 def _take_table(cursor: Cursor, tables: Collection[str]) -> TableName | str:
     """Step over a table's name; return it as text if it is not one of ours."""
     parts = [cursor.take_name("a table's name")]
@@ -195,11 +359,11 @@ def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
     if not overwrite and not cursor.may_take("INTO"):
         cursor.fail("INTO or OVERWRITE")
     if cursor.is_words("DIRECTORY") or cursor.is_words("LOCAL", "DIRECTORY"):
-        return PassThrough(cursor.text)
+        return _ending_in_query(cursor.text)
     cursor.may_take("TABLE")
     table = _take_table(cursor, tables)
     if isinstance(table, str):
-        return PassThrough(cursor.text, table)
+        return _ending_in_query(cursor.text, table)
     after_name = cursor.ahead(-1).end
     options = _take_options(cursor) if cursor.is_words("OPTIONS") else {}
     partition = _take_partition(cursor) if cursor.may_take("PARTITION") else {}
@@ -216,13 +380,20 @@ def _parse_insert(cursor: Cursor, tables: Collection[str]) -> Statement:
     return Insert(
         table=table,
         options=options,
-        query=cursor.text[cursor.token.start :],
+        query=_query_of(cursor),
         columns=columns,
         by_name=by_name,
         overwrite=overwrite,
         merge_schema=merge_schema,
         partition=partition,
     )
+
+
+def _query_of(cursor: Cursor) -> str:
+    """Return the query that begins here; TABLE t is short for one."""
+    if cursor.is_words("TABLE"):
+        return f"SELECT * FROM {cursor.text[cursor.token.end :]}"
+    return cursor.text[cursor.token.start :]
 
 
 def _take_options(cursor: Cursor) -> dict[str, str]:

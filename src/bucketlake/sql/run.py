@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from inspect import signature
 from os import PathLike, fspath
 from typing import Any, assert_never, cast
@@ -12,49 +13,60 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as fn
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from bucketlake import given
 from bucketlake import spark as on_spark
 from bucketlake.arguments import MaintenanceArguments, RulesArguments, maintenance_for
 from bucketlake.config import MaintenanceMode
-from bucketlake.errors import ConfigError, NotATableError, UnsupportedError
+from bucketlake.errors import ConfigError, NotATableError, TableExistsError
 from bucketlake.index.hints import refuse_hints
 from bucketlake.keygen import KeyGenerator
+from bucketlake.merging import DeleteRows, MergedRows, UpdateRows, run_merge
 from bucketlake.schema import META_COLUMNS
 from bucketlake.services.secondary_index_build import BuiltSecondaryIndex, DroppedIndex
 from bucketlake.sql.call import ManagerAction, ManagerCall
-from bucketlake.sql.catalog import Catalog, table_name
+from bucketlake.sql.catalog import Catalog, DroppedName, table_name
+from bucketlake.sql.changes import NEW, MergeParts, UpdateParts
 from bucketlake.sql.create import CreateTable
 from bucketlake.sql.frames import frame_of
+from bucketlake.sql.namesakes import check_names
+from bucketlake.sql.parameters import named_parameters, with_values
 from bucketlake.sql.parse import (
+    AddColumns,
     CreateIndex,
     Delete,
+    DescribeTable,
     DropIndex,
     DropTable,
     Insert,
+    MergeInto,
     PassThrough,
     Select,
+    ShowColumns,
     ShowIndexes,
+    ShowPartitions,
     ShowTables,
     TableName,
+    Update,
     parse,
 )
 from bucketlake.sql.procedures import PROCEDURES, ProcedureCall
-from bucketlake.sql.sources import Sources, check_delete, columns_for, filters_for, find_sources
+from bucketlake.sql.sources import Sources, check_condition, columns_for, escaped, filters_for, find_sources
 from bucketlake.state import files_of, load_state
 from bucketlake.table import Table, create_table
-from bucketlake.write import CommitSummary, key_columns, tops_of
+from bucketlake.write import CommitSummary, Operation
 from bucketlake.write.state import SCHEMA_MERGED, is_set
+from bucketlake.writes import write_computed
 
 _WAREHOUSE_DEFAULT = "warehouse"
-_NESTED = (ArrayType, MapType, StructType)
 
 
 def run(
     spark: SparkSession,
     text: str,
     *,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
     warehouse: str | PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Any:
@@ -64,26 +76,45 @@ def run(
         warehouse = spark.conf.get("spark.sql.warehouse.dir", None) or _WAREHOUSE_DEFAULT
     catalog = Catalog(fspath(warehouse), storage_options)
     tables = frozenset(catalog.names())
+    text, args = named_parameters(text, args)
+    asking = _Asking(spark, catalog, tables, args)
     statement = parse(text, tables)
     match statement:
         case Select(query):
             sources = find_sources(query, tables)
             named = [wanted.table for wanted in sources.tables]
-            return _remembered(spark, catalog, named, _frame(spark, catalog, sources))
+            return _remembered(spark, catalog, named, asking.frame(sources))
         case Insert(table=table):
-            done = _insert(spark, catalog, statement, find_sources(statement.query, tables))
+            done = _insert(asking, statement, find_sources(statement.query, tables))
             return _remembered(spark, catalog, [table], done)
         case Delete(table, query):
-            check_delete(query)
-            doomed = _frame(spark, catalog, find_sources(query, tables))
-            return _remembered(spark, catalog, [table], _delete(_open(catalog, table), doomed))
+            check_condition(query)
+            return _remembered(spark, catalog, [table], _delete(asking, table, find_sources(query, tables)))
+        case Update(table, parts):
+            check_condition(parts.query, "UPDATE")
+            return _remembered(spark, catalog, [table], _update(asking, table, parts))
+        case MergeInto(table, parts):
+            return _remembered(spark, catalog, [table], _merge(asking, table, parts))
+        case AddColumns(table, columns):
+            added = _open(catalog, table).add_columns(columns, spark=spark)
+            return _remembered(spark, catalog, [table], added)
+        case DescribeTable(table, extended):
+            return _remembered(spark, catalog, [table], _described(spark, _open(catalog, table), extended))
+        case ShowPartitions(table):
+            paths = [part.partition for part in _open(catalog, table).layout().partitions]
+            listed = spark.createDataFrame(pa.table({"partition": pa.array(paths, pa.string())}))
+            return _remembered(spark, catalog, [table], listed)
+        case ShowColumns(table):
+            names = pa.array(_open(catalog, table).schema.names, pa.string())
+            listed = spark.createDataFrame(pa.table({"col_name": names}))
+            return _remembered(spark, catalog, [table], listed)
         case CreateTable():
             made = _create(spark, catalog, statement)
             return _remembered(spark, catalog, [TableName(table_name(statement.name))], made)
         case DropTable(name):
-            catalog.path_of(name)
+            dropped = DroppedName(name, catalog.path_of(name))
             catalog.remove(name)
-            return _remembered(spark, catalog, [], None)
+            return _remembered(spark, catalog, [], dropped)
         case CreateIndex(table=table):
             built = _create_index(spark, _open(catalog, table), statement)
             return _remembered(spark, catalog, [table], built)
@@ -93,11 +124,11 @@ def run(
             found = _open(catalog, table).indexes()
             return _remembered(spark, catalog, [table], frame_of(spark, found, of="indexes"))
         case ShowTables():
-            names = catalog.names()
-            columns = {"tableName": list(names), "path": [catalog.path_of(name) for name in names]}
+            known = catalog.names()
+            listing = {"tableName": list(known), "path": [catalog.path_of(name) for name in known]}
             # Of Arrow's columns: a frame of Python's rows needs workers, whose Python may not be this one.
             schema = pa.schema([("tableName", pa.string()), ("path", pa.string())])
-            return spark.createDataFrame(pa.table(columns, schema=schema))
+            return spark.createDataFrame(pa.table(listing, schema=schema))
         case ManagerCall() | ProcedureCall():
             table = _named(spark, catalog, statement.table)
             opened = _open(catalog, table)
@@ -109,30 +140,60 @@ def run(
         case PassThrough():
             if statement.table is not None and not spark.catalog.tableExists(statement.table):
                 raise catalog.unknown(statement.table.replace("`", ""))
-            return _handed_on(spark, statement.text, tables)
+            return _handed_on(asking, statement)
         case _:
             assert_never(statement)
 
 
-def _handed_on(spark: SparkSession, text: str, tables: Collection[str]) -> DataFrame:
-    """Let Spark run a statement. It knows neither our names nor our procedures, and would say so in other words."""
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """A session, the tables it may ask for by name, and the values that its statement calls `:name`."""
+
+    spark: SparkSession
+    catalog: Catalog
+    tables: frozenset[str]
+    args: Mapping[str, Any]
+
+    def frame(
+        self, sources: Sources, *, head: str = "", at: on_spark.snapshot.Snapshot | None = None
+    ) -> DataFrame:
+        """Return the frame of a query over tables of ours, Spark's, or both.
+
+        `head` is what comes before it in a statement of Spark's. The table of the snapshot `at` is read as it is there.
+        """
+        frames: dict[str, Any] = {
+            f"t{number}": _read(self.spark, _open(self.catalog, wanted.table), sources, wanted.as_of, at)
+            for number, wanted in enumerate(sources.tables)
+        }
+        args = dict(self.args) or None
+        try:
+            # Without frames Spark does not take braces for fields, and the query goes as it is.
+            if not frames:
+                return self.spark.sql(head + sources.query, args=args)
+            return self.spark.sql(escaped(head) + sources.template(), args=args, **frames)
+        except AnalysisException as error:
+            if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+                raise
+            name = (error.getMessageParameters() or {}).get("relationName", "")
+            raise self.catalog.unknown(name.replace("`", "")) from error
+
+
+def _handed_on(asking: _Asking, statement: PassThrough) -> DataFrame:
+    """Let Spark run a statement, if it names no table of ours but those that its query reads."""
+    head = statement.text.removesuffix(statement.query) if statement.query else statement.text
+    check_names(head, asking.tables)
     try:
-        return spark.sql(text)
+        if statement.query:
+            return asking.frame(find_sources(statement.query, asking.tables), head=head)
+        return asking.spark.sql(statement.text, args=dict(asking.args) or None)
     except AnalysisException as error:
         condition = error.getCondition() or ""
-        name = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
-        if condition == "TABLE_OR_VIEW_NOT_FOUND" and name.lower() in tables:
-            raise UnsupportedError(
-                subject=f"a statement on the table {name!r}",
-                found=f"{text.split(maxsplit=1)[0].upper()}, which Spark has and our tables have not",
-                supported="CREATE TABLE, INSERT, DELETE, SELECT, DROP TABLE, CREATE INDEX, DROP INDEX, SHOW INDEXES "
-                "and CALL",
-                remedy=f"Rows are changed with INSERT INTO {name} SELECT ..., columns are added with INSERT WITH "
-                f"SCHEMA EVOLUTION, and CALL describe(table => '{name}') describes it.",
-            ) from error
-        if condition.startswith("MISSING_CATALOG_ABILITY") and text.split(maxsplit=1)[0].upper() == "CALL":
+        if (
+            condition.startswith("MISSING_CATALOG_ABILITY")
+            and statement.text.split(maxsplit=1)[0].upper() == "CALL"
+        ):
             raise ConfigError(
-                f"there is no such procedure, neither here nor in Spark: {text.strip()!r}; expected one of "
+                f"there is no such procedure, neither here nor in Spark: {statement.text.strip()!r}; expected one of "
                 f"{', '.join(PROCEDURES)}."
             ) from error
         raise
@@ -143,23 +204,13 @@ def _open(catalog: Catalog, table: TableName) -> Table:
     return Table.open(path, storage_options=catalog.options_for(path))
 
 
-def _frame(spark: SparkSession, catalog: Catalog, sources: Sources) -> DataFrame:
-    """Return the frame of a query over tables of ours, Spark's, or both."""
-    frames: dict[str, Any] = {
-        f"t{number}": _read(spark, _open(catalog, wanted.table), sources, wanted.as_of)
-        for number, wanted in enumerate(sources.tables)
-    }
-    try:
-        # Without frames Spark does not take braces for fields, and the query goes as it is.
-        return spark.sql(sources.template(), **frames) if frames else spark.sql(sources.query)
-    except AnalysisException as error:
-        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
-            raise
-        name = (error.getMessageParameters() or {}).get("relationName", "")
-        raise catalog.unknown(name.replace("`", "")) from error
-
-
-def _read(spark: SparkSession, table: Table, sources: Sources, as_of: str | None) -> DataFrame:
+def _read(
+    spark: SparkSession,
+    table: Table,
+    sources: Sources,
+    as_of: str | None,
+    at: on_spark.snapshot.Snapshot | None = None,
+) -> DataFrame:
     """Read of a table what the query may want. Spark applies all its conditions again; these make it read less."""
     names = sources.columns
     everything = table.query(as_of=as_of, in_zone=on_spark.in_zone_of(spark)).table_schema
@@ -169,19 +220,73 @@ def _read(spark: SparkSession, table: Table, sources: Sources, as_of: str | None
     if meta := [name for name in META_COLUMNS if name in named]:
         columns = [*meta, *(columns or schema.names)]
     filters = filters_for(sources.conditions, schema)
+    if at is not None and as_of is None and at.state.store.uri == table.store.uri:
+        return at.frame(columns=columns or schema.names, filters=filters)
     return table.read(spark, columns=columns or schema.names, filters=filters, as_of=as_of)
 
 
-def _delete(table: Table, doomed: DataFrame) -> CommitSummary:
-    columns = tops_of(key_columns(KeyGenerator.from_properties(table.properties)))
-    return table.delete(doomed.select(*(on_spark.types.quoted(name) for name in columns)))
+def _delete(asking: _Asking, name: TableName, sources: Sources) -> CommitSummary:
+    table = _open(asking.catalog, name)
+    doomed = DeleteRows(asking.spark, lambda at: asking.frame(sources, at=at))
+    return write_computed(table.store, doomed, Operation.DELETE, None, {}, session=asking.spark)
 
 
-def _insert(spark: SparkSession, catalog: Catalog, insert: Insert, sources: Sources) -> CommitSummary:
-    table = _open(catalog, insert.table)
+def _update(asking: _Asking, name: TableName, parts: UpdateParts) -> CommitSummary:
+    table, sources = _open(asking.catalog, name), find_sources(parts.query, asking.tables)
+    values = tuple((column, NEW.format(number)) for number, column in enumerate(parts.columns))
+    updated = UpdateRows(asking.spark, lambda at: asking.frame(sources, at=at), values)
+    return write_computed(table.store, updated, Operation.UPSERT, None, {}, session=asking.spark)
+
+
+def _merge(asking: _Asking, name: TableName, parts: MergeParts) -> CommitSummary:
+    table, sources = _open(asking.catalog, name), find_sources(parts.source_query, asking.tables)
+
+    def said(expression: Any) -> Any:
+        return with_values(expression, asking.args, on_spark.merge.parameter)
+
+    clauses = tuple(
+        replace(
+            clause,
+            condition=None if clause.condition is None else said(clause.condition),
+            values=clause.values and tuple((column, said(value)) for column, value in clause.values),
+        )
+        for clause in parts.clauses
+    )
+    spec = on_spark.merge.MergeSpec(
+        on=said(parts.on),
+        clauses=clauses,
+        target=parts.target or "_bucketlake_target",
+        source=parts.source or "_bucketlake_source",
+        parameters=asking.args,
+    )
+    merged = MergedRows(asking.spark, lambda at: asking.frame(sources, at=at), spec)
+    return run_merge(table.store, merged, None, {})
+
+
+def _described(spark: SparkSession, table: Table, extended: bool) -> DataFrame:
+    """Return a table's columns as Spark's DESCRIBE shows them; and then what else the table is."""
+    rows: list[tuple[str, str, str | None]] = [
+        (f.name, kind.simpleString(), None)
+        for f, kind in zip(table.schema, _kinds(table, spark).values(), strict=True)
+    ]
+    fields = [field.name for field in KeyGenerator.from_properties(table.properties).partition_fields]
+    if fields:
+        kinds = _kinds(table, spark)
+        rows += [("# Partition Information", "", None), ("# col_name", "data_type", "comment")]
+        rows += [(name, kinds[name].simpleString() if name in kinds else "", None) for name in fields]
+    if extended:
+        facts = frame_of(spark, table.describe(), of="describe").collect()
+        rows += [("", "", None), ("# Detailed Table Information", "", None)]
+        rows += [(fact.name, fact.value, None) for fact in facts if fact.name != "schema"]
+    columns = [pa.array(list(column), pa.string()) for column in zip(*rows, strict=True)]
+    return spark.createDataFrame(pa.table(columns, names=["col_name", "data_type", "comment"]))
+
+
+def _insert(asking: _Asking, insert: Insert, sources: Sources) -> CommitSummary:
+    spark, table = asking.spark, _open(asking.catalog, insert.table)
     if insert.options:
         refuse_hints(insert.options, load_state(table.store))
-    rows = _fitted(_frame(spark, catalog, sources), insert, table, spark)
+    rows = _fitted(asking.frame(sources), insert, table, spark)
     if not insert.overwrite:
         return table.upsert(rows, merge_schema=insert.merge_schema)
     is_partitioned = bool(KeyGenerator.from_properties(table.properties).partition_fields)
@@ -196,7 +301,7 @@ def _emptied(table: Table, insert: Insert, spark: SparkSession, summary: CommitS
     keys = KeyGenerator.from_properties(table.properties)
     kinds = _kinds(table, spark)
     values = [
-        _fitting(fn.lit(text), "string", kinds[name], name).alias(name)
+        on_spark.fitting.fitting(fn.lit(text), "string", kinds[name], name).alias(name)
         for name, text in _partition_values(insert, table).items()
     ]
     # One row, made by Spark: what a text means as a date or a number is for Spark to say.
@@ -228,9 +333,9 @@ def _fitted(frame: DataFrame, insert: Insert, table: Table, spark: SparkSession)
     for name, kind in kinds.items():
         if name in given:
             column = rows[on_spark.types.quoted(name)]
-            columns.append(_fitting(column, given[name], kind, name).alias(name))
+            columns.append(on_spark.fitting.fitting(column, given[name], kind, name).alias(name))
         elif name in fixed:
-            columns.append(_fitting(fn.lit(fixed[name]), "string", kind, name).alias(name))
+            columns.append(on_spark.fitting.fitting(fn.lit(fixed[name]), "string", kind, name).alias(name))
         else:
             columns.append(fn.lit(None).cast(kind).alias(name))
     return rows.select(*columns, *(on_spark.types.quoted(name) for name in wanted if name not in kinds))
@@ -239,18 +344,6 @@ def _fitted(frame: DataFrame, insert: Insert, table: Table, spark: SparkSession)
 def _kinds(table: Table, spark: SparkSession) -> dict[str, DataType]:
     schema: StructType = spark.createDataFrame([], on_spark.ddl(table.schema)).schema
     return {field.name: field.dataType for field in schema.fields}
-
-
-def _fitting(column: Column, given: DataType | str, kind: DataType, name: str) -> Column:
-    if given == kind or kind.simpleString() == given:
-        return column
-    if isinstance(kind, _NESTED) and isinstance(given, _NESTED):
-        return column  # A cast would make nulls inside of it that nobody sees; the table says what it takes.
-    cast = column.try_cast(kind)
-    problem = fn.concat(
-        fn.lit(f"column {name} is {kind.simpleString()}, and cannot hold the value "), column.cast("string")
-    )
-    return fn.when(column.isNull() | cast.isNotNull(), cast).otherwise(fn.raise_error(problem).cast(kind))
 
 
 def _partition_values(insert: Insert, table: Table) -> dict[str, str]:
@@ -295,6 +388,13 @@ def _create(spark: SparkSession, catalog: Catalog, wanted: CreateTable) -> Table
         return _existing(catalog, name, is_welcome=wanted.if_not_exists)
     try:
         return _made(spark, wanted, name, path, catalog.options_for(path))
+    except TableExistsError as error:
+        catalog.remove(name)
+        raise ConfigError(
+            f"there is a table at {path!r} already, which has no name; DROP TABLE leaves the rows where they are. "
+            f"CREATE TABLE {name} USING bucketlake LOCATION '{path}', without columns, gives it its name again. For an "
+            f"empty one, delete the folder, or choose another LOCATION. Nothing was written."
+        ) from error
     except BaseException:
         catalog.remove(name)
         raise

@@ -20,6 +20,7 @@ from sqlglot.errors import SqlglotError
 
 from bucketlake.errors import ConfigError
 from bucketlake.read import RawFilter
+from bucketlake.sql.namesakes import check_query, named_in
 from bucketlake.sql.parse import TableName, name_of
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -95,18 +96,29 @@ class Sources:
         pieces: list[str] = []
         end = 0
         for place in self.places:
-            pieces.append(_escaped(self.query[end : place.start]))
+            pieces.append(escaped(self.query[end : place.start]))
             pieces.append(f"{{t{self.tables.index(place.wanted)}}}")
-            pieces.append(_escaped(f" AS {place.alias}" if place.alias else ""))
+            pieces.append(escaped(f" AS {place.alias}" if place.alias else ""))
             end = place.end
-        return "".join(pieces) + _escaped(self.query[end:])
+        return "".join(pieces) + escaped(self.query[end:])
 
 
 def find_sources(query: str, tables: Collection[str]) -> Sources:
-    """Find the tables of ours in a query. One that sqlglot cannot read has none: Spark is to say what it is."""
+    """Find the tables of ours in a query.
+
+    One that sqlglot cannot read is left to Spark, which is to say what it is; but not one that may name a table of
+    ours, since Spark may have another of the name.
+    """
+    check_query(query, tables)
     try:
         tree = sqlglot.parse_one(query, dialect="spark")
-    except SqlglotError:
+    except SqlglotError as error:
+        refuse_names(
+            query, tables, str(error).partition("\n")[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
+        )
+        return Sources(query)
+    if isinstance(tree, exp.DML | exp.DDL | exp.Command) and not isinstance(tree, exp.Query):
+        refuse_names(query, tables, "it is no query: put WITH … after INSERT INTO …")
         return Sources(query)
     found: dict[int, _Place] = {}
     nodes: list[exp.Table] = []
@@ -120,16 +132,25 @@ def find_sources(query: str, tables: Collection[str]) -> Sources:
     return Sources(query, places, _columns(tree) if "|>" not in query else None, conditions)
 
 
-def check_delete(query: str) -> None:
+def refuse_names(query: str, tables: Collection[str], why: str) -> None:
+    """Raise if there is what looks like the name of a table of ours."""
+    for name in named_in(query, tables):
+        raise ConfigError(
+            f"cannot find out where the query reads the table {name!r}: {why}. Nothing was run. "
+            f"A table of Spark's with this name has its schema before it: default.{name}."
+        )
+
+
+def check_condition(query: str, statement: str = "DELETE FROM") -> None:
     """Refuse a condition that does not end where the statement does: LIMIT, UNION and the like would be obeyed."""
     try:
         tree: Any = sqlglot.parse_one(query, dialect="spark")
     except SqlglotError as error:
         message = str(error).partition("\n")[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
-        raise ConfigError(f"cannot read the condition of DELETE: {message}") from error
+        raise ConfigError(f"cannot read the condition of {statement.split()[0]}: {message}") from error
     said = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
-    if {name.strip("_") for name in said} != {"expressions", "from", "where"}:
-        raise ConfigError("DELETE FROM has a WHERE with one condition, and nothing after it.")
+    if {name.strip("_") for name in said} not in ({"expressions", "from", "where"}, {"expressions", "from"}):
+        raise ConfigError(f"{statement} has a WHERE with one condition, and nothing after it.")
 
 
 def filters_for(conditions: Collection[Comparison], schema: pa.Schema) -> list[RawFilter]:
@@ -165,7 +186,8 @@ def columns_for(names: frozenset[str] | None, schema: pa.Schema) -> list[str] | 
     return wanted or schema.names[:1]
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Spell a text for Python's `format`, so that braces in it mean nothing."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -21,7 +21,7 @@ from bucketlake.sql.parse import (
     TableName,
     parse,
 )
-from bucketlake.sql.sources import check_delete, columns_for, filters_for, find_sources
+from bucketlake.sql.sources import check_condition, columns_for, filters_for, find_sources
 from bucketlake.sql.tokens import tokenize, unquoted
 
 TABLES = frozenset({"orders", "items"})
@@ -82,14 +82,21 @@ def test_statements_of_ours(text: str, expected: object) -> None:
         ("DROP TABLE IF EXISTS other", None),
         ("INSERT OVERWRITE DIRECTORY '/x' USING parquet SELECT 1", None),
         ("SHOW TABLES IN db LIKE 'x*'", None),
-        ("UPDATE orders SET a = 1", None),
+        ("UPDATE other SET a = 1", None),
+        ("MERGE INTO db.orders USING x ON true WHEN MATCHED THEN DELETE", None),
+        ("ALTER TABLE orders RENAME TO x", None),
+        ("DESCRIBE other", None),
+        ("DESC FUNCTION abs", None),
+        ("SHOW PARTITIONS db.orders", None),
         ("EXPLAIN SELECT * FROM orders", None),
         ("SET a.b = 'c", None),
         ("", None),
     ],
 )
 def test_everything_else_is_spark_s(text: str, table: str | None) -> None:
-    assert parse(text, TABLES) == PassThrough(text, table)
+    found = parse(text, TABLES)
+    assert isinstance(found, PassThrough) and (found.text, found.table) == (text, table)
+    assert text.endswith(found.query)
 
 
 @pytest.mark.parametrize(
@@ -276,10 +283,10 @@ def test_a_condition_that_may_be_of_something_else_is_not_used(query: str) -> No
     ],
 )
 def test_a_delete_is_one_condition(tail: str) -> None:
-    check_delete("SELECT * FROM orders WHERE id = 1")
-    check_delete("SELECT * FROM orders AS o WHERE id IN (SELECT id FROM items LIMIT 3);")
+    check_condition("SELECT * FROM orders WHERE id = 1")
+    check_condition("SELECT * FROM orders AS o WHERE id IN (SELECT id FROM items LIMIT 3);")
     with pytest.raises(ConfigError, match="DELETE"):
-        check_delete(f"SELECT * FROM orders WHERE {tail}")
+        check_condition(f"SELECT * FROM orders WHERE {tail}")
 
 
 def test_tokens_have_their_places_and_cover_the_text() -> None:

@@ -1,0 +1,224 @@
+"""MERGE, UPDATE and DELETE by a condition: in SQL and in Python, beside others, and against a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import bucketlake
+from bucketlake import ConfigError, RecordIndex, Table
+from bucketlake.errors import CommitConflictError, SchemaError
+from bucketlake.merging import MergedRows, UpdateRows
+from bucketlake.testing.invariants import check_invariants
+
+pytestmark = [pytest.mark.spark, pytest.mark.shows("S5")]
+
+Run = Callable[..., Any]
+SCHEMA = "id STRING, n INT, ts BIGINT, dt STRING"
+ROWS = [("a", 1, 5, "x"), ("b", 2, 5, "x"), ("c", 3, 5, "y"), ("d", 4, 5, "y")]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    return lambda text, **args: bucketlake.sql(spark, text, args=args or None, warehouse=tmp_path / "lake")
+
+
+@pytest.fixture(params=["cow", "mor"])
+def orders(request: pytest.FixtureRequest, run: Run) -> Table:
+    table = run(
+        f"""CREATE TABLE orders ({SCHEMA}) USING bucketlake PARTITIONED BY (dt) TBLPROPERTIES (primaryKey = 'id',
+        preCombineField = 'ts', type = '{request.param}', hoodie.bucket.index.num.buckets = 1)"""
+    )
+    assert isinstance(table, Table)
+    table.upsert([dict(zip(("id", "n", "ts", "dt"), row, strict=True)) for row in ROWS])
+    return table
+
+
+def rows(table: Table) -> list[tuple[Any, ...]]:
+    found = table.to_arrow(columns=["id", "n", "ts", "dt"]).to_pylist()
+    return sorted((tuple(row.values()) for row in found), key=repr)
+
+
+def test_a_merge_updates_deletes_and_inserts_in_one_commit(run: Run, orders: Table) -> None:
+    before = len(orders.timeline())
+    done = run(
+        """MERGE INTO orders AS o
+        USING (SELECT * FROM VALUES ('a', 10), ('b', -1), ('z', 5), ('y', -5) v(id, m)) AS s ON o.id = s.id
+        WHEN MATCHED AND m < :least THEN DELETE
+        WHEN MATCHED THEN UPDATE SET n = CASE WHEN m > 1 THEN o.n + s.m ELSE 0 END
+        WHEN NOT MATCHED AND m > 0 THEN INSERT (id, n, ts, dt) VALUES (id, m, 1, 'q')
+        WHEN NOT MATCHED BY SOURCE AND dt = 'y' AND n > 3 THEN UPDATE SET n = -n""",
+        least=0,
+    )
+    assert rows(orders) == [("a", 11, 5, "x"), ("c", 3, 5, "y"), ("d", -4, 5, "y"), ("z", 5, 1, "q")]
+    assert len(orders.timeline()) == before + 1 and done.deleted == 1
+
+    run(
+        """MERGE INTO orders USING orders VERSION AS OF 20990101000000000 AS s ON orders.id = s.id AND s.n > 0
+        WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED BY SOURCE THEN DELETE"""
+    )
+    assert rows(orders) == [("a", 11, 5, "x"), ("c", 3, 5, "y"), ("z", 5, 1, "q")]
+    check_invariants(orders)
+
+
+def test_the_same_is_said_in_python(spark: SparkSession, orders: Table) -> None:
+    source = pa.table({"id": ["a", "z"], "n": pa.array([7, 8], pa.int32()), "ts": [6, 6], "dt": ["x", "x"]})
+    merged = orders.merge(source, spark=spark).when_matched_update_all().when_not_matched_insert_all()
+    done = merged.when_not_matched_by_source_delete("n = 2").execute()
+    assert done.operation == "UPSERT"
+    expected = [("a", 7, 6, "x"), ("c", 3, 5, "y"), ("d", 4, 5, "y"), ("z", 8, 6, "x")]
+    assert rows(orders) == expected
+    merged.execute()
+    assert rows(orders) == expected, "a merge may be executed again"
+    orders.update({"N": "n * 10"}, where="dt = 'y'")
+    orders.delete_where("n IN (7, 8)", spark=spark)
+    assert rows(orders) == [("c", 30, 5, "y"), ("d", 40, 5, "y")]
+
+
+def test_an_update_keeps_the_ordering_value_and_wins(run: Run, orders: Table) -> None:
+    done = run(
+        """UPDATE orders AS o SET o.n = n + (SELECT max(n) FROM orders) -- of all
+        WHERE id IN (SELECT id FROM orders WHERE n >= :n)""",
+        n=3,
+    )
+    assert done.rows == 2
+    assert rows(orders) == [*ROWS[:2], ("c", 7, 5, "y"), ("d", 8, 5, "y")]
+    run("UPDATE orders SET ts = 4, n = 0 WHERE id = 'a'")
+    assert rows(orders)[0] == ROWS[0], "an older version loses, as in every write"
+    run("DELETE FROM orders WHERE n > (SELECT min(n) FROM orders)")
+    assert rows(orders) == [ROWS[0]]
+
+
+def test_what_has_no_one_meaning_is_refused_and_nothing_is_written(
+    run: Run, orders: Table, spark: SparkSession
+) -> None:
+    before, instants = rows(orders), len(orders.timeline())
+    twice = "(SELECT * FROM VALUES ('a', 1), ('a', 2), ('w', 3), ('w', 4) v(id, m)) s"
+    matched = "rows of the source match the row with the key 'a'"
+    cases: dict[str, tuple[type[Exception], str]] = {
+        f"MERGE INTO orders USING {twice} ON orders.id = s.id WHEN MATCHED THEN UPDATE SET n = m": (
+            ConfigError,
+            matched,
+        ),
+        f"MERGE INTO orders USING {twice} ON orders.id = s.id WHEN MATCHED AND m = 1 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET n = m": (ConfigError, matched),
+        f"MERGE INTO orders USING {twice} ON orders.id = s.id WHEN NOT MATCHED THEN INSERT (id, dt, ts) "
+        "VALUES (id, 'x', 1)": (ConfigError, "would be inserted with the key 'w'"),
+        "MERGE INTO orders USING orders s ON orders.id = s.id AND orders.n > 3 WHEN NOT MATCHED THEN INSERT *": (
+            ConfigError,
+            r"a row would be inserted with the key '[abc]'.*which the table has",
+        ),
+        "MERGE INTO orders USING orders s ON orders.id = s.id WHEN MATCHED THEN UPDATE SET dt = 'z'": (
+            ConfigError,
+            "would change the column dt.* to z",
+        ),
+        f"MERGE INTO orders USING {twice} ON orders.id = s.id WHEN MATCHED THEN UPDATE SET *": (
+            SchemaError,
+            "the source, which has no n, ts, dt",
+        ),
+        "UPDATE orders SET id = 'q'": (ConfigError, "UPDATE sets 'id'"),
+        "UPDATE orders SET nn = 1": (ConfigError, "names the column 'nn'"),
+        "UPDATE orders SET n = 'twelve' WHERE id = 'a'": (ConfigError, "column n is int, and cannot hold"),
+    }
+    for text, (kind, message) in cases.items():
+        with pytest.raises(kind, match=message):
+            run(text)
+    assert rows(orders) == before and len(orders.timeline()) == instants
+    run(f"MERGE INTO orders USING {twice} ON orders.id = s.id WHEN MATCHED THEN DELETE")
+    assert rows(orders) == ROWS[1:], "deletes alone may be said twice"
+
+
+@pytest.mark.shows("X2")
+def test_what_another_writer_changed_meanwhile_is_computed_again(
+    spark: SparkSession, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs of one bucket commute; an update that was computed before another log must not."""
+    others = [{"id": "a", "n": 100, "ts": 5, "dt": "x"}, {"id": "a", "n": 200, "ts": 5, "dt": "x"}]
+    elsewhere = [{"id": "c", "n": 50, "ts": 5, "dt": "y"}]
+    computed = 0
+
+    def meddled(kind: type[Any]) -> None:
+        on = kind.on
+
+        def with_others(self: Any, state: Any) -> Any:
+            nonlocal computed
+            computed += 1
+            made = on(self, state)
+            if others:
+                orders.upsert([others.pop(0)])
+            elif elsewhere:
+                orders.upsert(elsewhere)
+                elsewhere.clear()
+            return made
+
+        monkeypatch.setattr(kind, "on", with_others)
+
+    meddled(UpdateRows)
+    orders.update({"n": "n + 1"}, where="dt = 'x'", spark=spark)
+    expected = [("a", 201, 5, "x"), ("b", 3, 5, "x"), ("c", 50, 5, "y"), ("d", 4, 5, "y")]
+    assert rows(orders) == expected
+    assert computed in (3, 4), "again after each of the first two; the third may be in what was read"
+
+    meddled(MergedRows)
+    others.append({"id": "e", "n": 1, "ts": 5, "dt": "x"})
+    source = spark.createDataFrame([("e", 9, 5, "x")], SCHEMA)
+    merged = (
+        orders.merge(source).when_matched_update({"n": "target.n + source.n"}).when_not_matched_insert_all()
+    )
+    merged.execute()
+    assert rows(orders)[-1] == ("e", 10, 5, "x"), "it was inserted by the other, so it is updated"
+
+
+def test_an_update_that_is_overtaken_every_time_gives_up(
+    spark: SparkSession, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = UpdateRows.on
+    monkeypatch.setattr("bucketlake.write.job.ATTEMPTS", 2)
+
+    def with_others(self: UpdateRows, state: Any) -> Any:
+        orders.upsert([{"id": "a", "n": 1, "ts": 5, "dt": "x"}])
+        return on(self, state)
+
+    monkeypatch.setattr(UpdateRows, "on", with_others)
+    with pytest.raises(CommitConflictError, match="came in between"):
+        orders.update({"n": "n + 1"}, spark=spark)
+    assert rows(orders) == ROWS
+
+
+def test_rows_move_where_an_index_of_the_whole_table_lets_them(spark: SparkSession, tmp_path: Path) -> None:
+    table = bucketlake.create_table(
+        tmp_path / "t", SCHEMA, key="id", partition="dt", index=RecordIndex(), table_type="mor"
+    )
+    table.upsert([dict(zip(("id", "n", "ts", "dt"), row, strict=True)) for row in ROWS])
+    table.update({"dt": "'z'"}, where="n = 1", spark=spark)
+    assert rows(table) == [("a", 1, 5, "z"), *ROWS[1:]]
+    source = spark.createDataFrame([("a", 0, 0, "y"), ("b", 0, 0, "x")], SCHEMA)
+    merged = table.merge(source, "target.id = source.id AND target.dt = source.dt")
+    with pytest.raises(ConfigError, match="inserted with the key 'a'"):
+        merged.when_not_matched_insert_all().execute()
+    table.merge(source, "target.id = source.id").when_matched_update_all().execute()
+    assert rows(table) == [("a", 0, 0, "y"), ("b", 0, 0, "x"), *ROWS[2:]]
+    check_invariants(table)
+
+
+def test_columns_are_added_without_rows(run: Run, orders: Table) -> None:
+    run("ALTER TABLE orders ADD COLUMNS (note STRING, w DECIMAL(5, 2) COMMENT 'of it')")
+    assert orders.schema.names == ["id", "n", "ts", "dt", "note", "w"]
+    assert rows(orders) == ROWS
+    run("UPDATE orders SET note = 'hi' WHERE id = 'a'")
+    assert [row.note for row in run("SELECT note FROM orders WHERE note IS NOT NULL").collect()] == ["hi"]
+    for columns, message in (
+        ("Note INT", "cannot add the columns Note"),
+        ("k INT NOT NULL", "'k' as NOT NULL"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            run(f"ALTER TABLE orders ADD COLUMN {columns}")
+    described = {row.col_name: row.data_type for row in run("DESCRIBE orders").collect()}
+    assert described["w"] == "decimal(5,2)" and described["# Partition Information"] == ""
+    assert [row.partition for row in run("SHOW PARTITIONS orders").collect()] == ["x", "y"]
+    assert [row.col_name for row in run("SHOW COLUMNS IN orders").collect()] == orders.schema.names
