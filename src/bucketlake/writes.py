@@ -82,6 +82,9 @@ def write_computed(
     """
     chosen = cast("WriteArguments", {**options, **({} if op is None else {"op": op})})
     checked = _options_of(told, chosen, operation)
+    if checked.feed is not None:
+        # What it deletes was looked at: there is nothing newer.
+        checked = replace(checked, feed=replace(checked.feed, dates_deletes=False))
     maintenance = services.asked_maintenance(options.get("maintenance"))
     tasks = given.tasks_of(session, given.flag_if_given(options.get("progress"), "progress"))
     summary = run_write(computation, store, operation, checked)

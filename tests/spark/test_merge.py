@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from bucketlake import ConfigError, RecordIndex, Table
 from bucketlake.errors import CommitConflictError, SchemaError
 from bucketlake.merging import MergedRows, UpdateRows
 from bucketlake.testing.invariants import check_invariants
+from judges.random_merges import COLUMNS, Refused, draw, draw_rows
+from plugins.soak import seeds_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.shows("S5")]
 
@@ -204,6 +207,39 @@ def test_rows_move_where_an_index_of_the_whole_table_lets_them(spark: SparkSessi
     table.merge(source, "target.id = source.id").when_matched_update_all().execute()
     assert rows(table) == [("a", 0, 0, "y"), ("b", 0, 0, "x"), *ROWS[2:]]
     check_invariants(table)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_random_merges_do_what_the_model_does(run: Run, kind: str) -> None:
+    """A failing seed is replayed with BUCKETLAKE_SEEDS=17."""
+    tried: dict[bool, int] = {}
+    for seed in seeds_for(120, default_count=2):
+        chance = random.Random(f"{seed} {kind}")
+        has_ordering = chance.random() < 0.7
+        index = chance.choice(["SimpleBuckets(2)", "SimpleBuckets(2)", "RecordIndex()"])
+        ordering = ", preCombineField = 'ts'" if has_ordering else ""
+        table = run(
+            f"""CREATE TABLE t{seed} ({COLUMNS}) USING bucketlake PARTITIONED BY (p)
+            TBLPROPERTIES (primaryKey = 'id', type = '{kind}', index = '{index}'{ordering})"""
+        )
+        present = {row["id"]: row for row in draw_rows(chance, 8, repeats=False)}
+        table.upsert(list(present.values()))
+        for step in range(4):
+            merge = draw(chance)
+            text = merge.text(f"t{seed}")
+            try:
+                after = merge.apply(present, has_ordering=has_ordering)
+            except Refused:
+                with pytest.raises(ConfigError, match="rows of the source"):
+                    run(text)
+                after = present
+            else:
+                run(text)
+            tried[after is present] = tried.get(after is present, 0) + 1
+            found = {row["id"]: row for row in table.to_arrow(meta_columns=False).to_pylist()}
+            assert found == after, f"seed {seed}, step {step}, {index}, ordering {has_ordering}: {text}"
+            present = after
+    print(f"{kind}: {tried.get(False, 0)} merges, {tried.get(True, 0)} refused")
 
 
 def test_columns_are_added_without_rows(run: Run, orders: Table) -> None:

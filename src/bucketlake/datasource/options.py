@@ -186,6 +186,12 @@ class SinkOptions:
 
 def _known(raw: Mapping[str, str], known: Collection[str], does: str, *, more: str = "") -> dict[str, str]:
     options = {_SPELLINGS.get(key.lower(), key.lower()): value for key, value in raw.items()}
+    if "provider" in options:  # which Spark's catalog adds, and nobody else
+        raise ConfigError(
+            "Spark's own CREATE TABLE ... USING bucketlake makes a table that cannot be read: Spark keeps where it is, "
+            "and does not tell a Python data source. Use bucketlake.sql(spark, 'CREATE TABLE ...'), or "
+            'spark.read.format("bucketlake").load(path).'
+        )
     unknown = sorted(k for k in options if k not in known and not k.startswith("storage."))
     if unknown:
         raise ConfigError(

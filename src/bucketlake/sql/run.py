@@ -114,7 +114,8 @@ def run(
         case DropTable(name):
             dropped = DroppedName(name, catalog.path_of(name))
             catalog.remove(name)
-            return _remembered(spark, catalog, [], dropped)
+            _remembered(spark, catalog, [], None)
+            return dropped
         case CreateIndex(table=table):
             built = _create_index(spark, _open(catalog, table), statement)
             return _remembered(spark, catalog, [table], built)

@@ -60,6 +60,9 @@ class ChangeFeed:
     column: str
     words: Mapping[str, RowChange]
     """In lower case."""
+    dates_deletes: bool = True
+    """Whether a delete counts by its ordering value, as rows do. Otherwise it deletes what is there, whatever that has,
+    and a row that comes later may have a smaller value than the one that went."""
 
     @classmethod
     def of(cls, column: str, more: Mapping[str, str] | None = None) -> ChangeFeed:

@@ -78,7 +78,7 @@ def deletes_of(rows: pa.Table, keys: pa.Array, state: WriteState) -> LogDeletes:
 
     A single one that is the Int 0 is Hudi's word for none.
     """
-    if state.rules.by_commit_time:
+    if state.rules.by_commit_time or not (state.feed is None or state.feed.dates_deletes):
         return LogDeletes(keys, None, pa.repeat(pa.scalar(True), len(keys)), state.instant)
     names = state.rules.ordering_fields
     columns = [nested_column(rows, name) for name in names]

@@ -676,7 +676,8 @@ def _has_ordering(group: _Group, winners: Winners, state: WriteState) -> npt.NDA
     """Tell which winners, if they are deletes, are told with the ordering values of their rows."""
     if state.operation is Operation.DELETE or state.rules.by_commit_time:
         return np.zeros(len(winners.entries), np.bool_)
-    has: npt.NDArray[np.bool_] = winners.entries < group.staying + group.going_count
+    is_dated = group.going is not None and group.going.ordering is not None
+    has: npt.NDArray[np.bool_] = winners.entries < group.staying + (group.going_count if is_dated else 0)
     return has
 
 

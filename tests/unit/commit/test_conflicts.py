@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 
 from bucketlake import ConsistentBuckets, SimpleBuckets, Table, create_table
-from bucketlake.commit.conflicts import Conflict, Footprint, Other, find_conflict, footprint_of
+from bucketlake.commit.conflicts import (
+    Conflict,
+    Footprint,
+    Other,
+    ReadBasis,
+    ReadScope,
+    find_conflict,
+    find_stale_read,
+    footprint_of,
+)
 from bucketlake.errors import CommitConflictError, ConfigError, ProofError, SchemaError
 from bucketlake.index import HashingMetadata, RingIndex, SimpleIndex, ring_hash_of
 from bucketlake.index.told import IndexValue
@@ -34,6 +43,45 @@ from bucketlake.write.task import GroupWritten
 
 SCHEMA = pa.schema([("id", pa.string()), ("dt", pa.string()), ("ts", pa.int64()), ("v", pa.int32())])
 A, B = ("dt=1", "00000001"), ("dt=1", "00000002")
+
+
+C = ("dt=2", "00000001")
+
+
+@pytest.mark.parametrize(
+    ("other", "scopes"),
+    [
+        (Footprint(appended=frozenset({A})), "group partition table"),
+        (Footprint(rewritten=frozenset({A})), "group partition table"),
+        (Footprint(replaced_partitions=frozenset({"dt=1"})), "group partition table"),
+        (Footprint(is_whole_table=True), "group partition table"),
+        (Footprint(appended=frozenset({B})), "partition table"),
+        (Footprint(appended=frozenset({C})), "table"),
+        (Footprint(), ""),
+    ],
+)
+def test_rows_that_were_computed_are_stale_once_what_was_read_has_changed(
+    other: Footprint, scopes: str
+) -> None:
+    """Logs commute, and still an update that was computed before another log would undo it."""
+    for scope in ReadScope:
+        read = ReadBasis(frozenset({("dt=1", f"{A[1]}-x")}), scope)
+        found = find_stale_read(
+            read, Footprint(), [Other("them", other)], slot_of=lambda partition, file_id: file_id[:8]
+        )
+        assert (found == "them") == (str(scope) in scopes.split()), scope
+    written = ReadBasis(frozenset(), ReadScope.GROUP)
+    ours = Footprint(appended=frozenset({A}))
+    found = find_stale_read(written, ours, [Other("them", other)], slot_of=lambda partition, file_id: None)
+    assert (found == "them") == ("group" in scopes), "a bucket that gets new rows was looked into, too"
+
+
+def test_a_log_that_was_begun_before_an_update_and_ends_after_it_does_not_commute() -> None:
+    """Of equal ordering values readers take the later instant's, and the update was computed without it."""
+    log = Footprint(appended=frozenset({A}))
+    update = Footprint(appended=frozenset({A}), is_computed=True)
+    assert find_conflict(log, [Other("update", update)], logs_commute=True) is not None
+    assert find_conflict(log, [Other("update", update, is_earlier=True)], logs_commute=True) is None
 
 
 def rows_of(*rows: tuple[str, str, int, int]) -> pa.Table:

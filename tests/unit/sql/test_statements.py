@@ -7,18 +7,27 @@ import datetime
 import pyarrow as pa
 import pytest
 
-from bucketlake.errors import ConfigError
+from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.spark.merge import Clause, Deed, Part
+from bucketlake.sql.namesakes import check_names
+from bucketlake.sql.parameters import named_parameters
 from bucketlake.sql.parse import (
+    AddColumns,
     CreateIndex,
     Delete,
+    DescribeTable,
     DropIndex,
     DropTable,
     Insert,
+    MergeInto,
     PassThrough,
     Select,
+    ShowColumns,
     ShowIndexes,
+    ShowPartitions,
     ShowTables,
     TableName,
+    Update,
     parse,
 )
 from bucketlake.sql.sources import check_condition, columns_for, filters_for, find_sources
@@ -351,3 +360,192 @@ def test_a_statement_about_indexes_that_makes_no_sense_is_an_error_with_its_plac
 ) -> None:
     with pytest.raises(ConfigError, match=f"found {found}.*expected .*{expected}"):
         parse(text, TABLES)
+
+
+MATCHED, MISSING, EXTRA = Part.MATCHED, Part.NOT_MATCHED, Part.NOT_MATCHED_BY_SOURCE
+
+
+def test_a_merge_is_read_clause_by_clause() -> None:
+    found = parse(
+        """MERGE INTO Orders AS o USING (SELECT a ON_, 'WHEN' FROM items ON_) AS s ON o.id = s.id -- ON
+        WHEN MATCHED AND CASE WHEN s.n > 1 THEN true ELSE false END THEN DELETE
+        WHEN MATCHED THEN UPDATE SET o.n = concat(s.a, ','), `t` = s.t /* , x = 1 */
+        when not matched by target and s.n in (1, 2) then insert (id, `a b`) values (s.id, f(1, 2))
+        WHEN NOT MATCHED THEN INSERT *
+        WHEN NOT MATCHED BY SOURCE THEN UPDATE SET n = CASE o.n WHEN 1 THEN 2 END;""",
+        TABLES,
+    )
+    assert isinstance(found, MergeInto) and found.table == ORDERS
+    parts = found.parts
+    assert (parts.target, parts.source, parts.on) == ("o", "s", "o.id = s.id")
+    assert parts.source_query.strip() == "SELECT * FROM (SELECT a ON_, 'WHEN' FROM items ON_) AS s"
+    assert parts.clauses == (
+        Clause(part=MATCHED, deed=Deed.DELETE, condition="CASE WHEN s.n > 1 THEN true ELSE false END"),
+        Clause(part=MATCHED, deed=Deed.UPDATE, values=(("n", "concat(s.a, ',')"), ("t", "s.t"))),
+        Clause(
+            part=MISSING,
+            deed=Deed.INSERT,
+            condition="s.n in (1, 2)",
+            values=(("id", "s.id"), ("a b", "f(1, 2)")),
+        ),
+        Clause(part=MISSING, deed=Deed.INSERT),
+        Clause(part=EXTRA, deed=Deed.UPDATE, values=(("n", "CASE o.n WHEN 1 THEN 2 END"),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("items", "items"),
+        ("bucketlake.`/data/x` AS x", "x"),
+        ("db.changes c", "c"),
+        ("items TIMESTAMP AS OF '2026-01-01'", ""),
+        ("items VERSION AS OF 20260101000000000 AS i", "i"),
+        ("(SELECT 1 AS id)", ""),
+        ("(VALUES (1, 2)) AS v(id, n)", "v"),
+        ("(VALUES (1)) `s 1`", "s 1"),
+    ],
+)
+def test_the_source_of_a_merge_has_the_name_that_it_is_given(source: str, name: str) -> None:
+    found = parse(f"MERGE INTO orders USING {source} ON true WHEN MATCHED THEN DELETE", TABLES)
+    assert isinstance(found, MergeInto)
+    assert (found.parts.target, found.parts.source) == ("orders", name)
+    assert found.parts.source_query.strip() == f"SELECT * FROM {source}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("MERGE INTO orders USING x ON a = b", "expected WHEN"),
+        ("MERGE INTO orders USING x WHEN MATCHED THEN DELETE", "expected ON"),
+        ("MERGE INTO orders USING x ON WHEN MATCHED THEN DELETE", "expected a condition"),
+        ("MERGE INTO orders USING x ON a = (SELECT 1) WHEN MATCHED THEN DELETE", "put the query into USING"),
+        ("MERGE INTO orders USING x ON true WHEN MATCHED THEN INSERT *", "expected UPDATE SET or DELETE"),
+        ("MERGE INTO orders USING x ON true WHEN NOT MATCHED THEN DELETE", "expected INSERT"),
+        (
+            "MERGE INTO orders USING x ON true WHEN NOT MATCHED THEN INSERT (a, b) VALUES (1)",
+            "there are 1 and 2",
+        ),
+        (
+            "MERGE INTO orders USING x ON true WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *",
+            "no row of the source",
+        ),
+        (
+            "MERGE INTO orders USING x ON true WHEN MATCHED THEN UPDATE SET a.b.c = 1",
+            "a field within a column",
+        ),
+        ("MERGE INTO orders USING x ON true WHEN MATCHED THEN DELETE LIMIT 1", "found 'LIMIT'"),
+        (
+            "MERGE WITH SCHEMA EVOLUTION INTO orders USING x ON true WHEN MATCHED THEN DELETE",
+            "adds no columns",
+        ),
+        ("MERGE INTO orders USING VALUES (1) ON true WHEN MATCHED THEN DELETE", "a query in parentheses"),
+        ("UPDATE orders SET WHERE a = 1", "expected '='"),
+        ("UPDATE orders SET a = WHERE b = 1", "expected a value"),
+        ("UPDATE orders SET a = 1 b = 2 LIMIT", None),
+        ("UPDATE orders", "expected SET"),
+        ("ALTER TABLE orders ADD COLUMNS ()", "expected columns"),
+        ("DESCRIBE orders n", "DESCRIBE shows all columns"),
+    ],
+)
+def test_a_mistake_in_a_change_is_told(text: str, message: str | None) -> None:
+    if message is None:
+        found = parse(text, TABLES)
+        assert isinstance(found, Update)
+        with pytest.raises(ConfigError, match="UPDATE"):
+            check_condition(found.parts.query, "UPDATE")
+        return
+    with pytest.raises(ConfigError, match=message):
+        parse(text, TABLES)
+
+
+def test_an_update_becomes_a_query_with_the_new_values_beside_the_rows() -> None:
+    found = parse(
+        "UPDATE orders AS o SET o.n = n + 1 -- more\n, `T` = (SELECT max(t), 'WHERE' FROM items) WHERE o.id = 1;",
+        TABLES,
+    )
+    assert isinstance(found, Update) and found.parts.columns == ("n", "T")
+    assert " ".join(found.parts.query.split()) == (
+        "SELECT * , (n + 1 ) AS _bucketlake_new_0 , ((SELECT max(t), 'WHERE' FROM items) ) AS _bucketlake_new_1 "
+        "FROM orders AS o WHERE o.id = 1"
+    )
+    check_condition(found.parts.query, "UPDATE")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ALTER TABLE orders ADD COLUMN a INT", AddColumns(ORDERS, "a INT")),
+        ("alter table orders add columns (a DECIMAL(5, 2));", AddColumns(ORDERS, "a DECIMAL(5, 2)")),
+        ("DESC EXTENDED orders", DescribeTable(ORDERS, True)),
+        ("DESCRIBE TABLE bucketlake.`/x/y`;", DescribeTable(TableName("/x/y", True))),
+        ("SHOW PARTITIONS orders", ShowPartitions(ORDERS)),
+        ("SHOW COLUMNS IN orders", ShowColumns(ORDERS)),
+        ("TABLE orders", Select("SELECT * FROM  orders")),
+        ("INSERT INTO orders TABLE items", Insert(table=ORDERS, query="SELECT * FROM  items")),
+        ("INSERT INTO x FROM orders", PassThrough("INSERT INTO x FROM orders", "`x`", "FROM orders")),
+        ("CREATE TABLE x USING csv AS TABLE orders", PassThrough("CREATE TABLE x USING csv AS TABLE orders")),
+        ("EXPLAIN SELECT * FROM orders", PassThrough("EXPLAIN SELECT * FROM orders", None, "SELECT * FROM orders")),
+    ],
+)  # fmt: skip
+def test_what_tables_have_beside_rows(text: str, expected: object) -> None:
+    assert parse(text, TABLES) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TRUNCATE TABLE orders", "ALTER TABLE `orders` DROP COLUMN a", "CREATE VIEW v AS SELECT * FROM Orders",
+        "CACHE TABLE orders", "ANALYZE TABLE orders COMPUTE STATISTICS", "MSCK REPAIR TABLE orders",
+        "COMMENT ON TABLE orders IS 'x'", "REFRESH TABLE orders", "DROP VIEW orders", "UNCACHE TABLE orders",
+        "INSERT OVERWRITE DIRECTORY '/x' TABLE orders", "SHOW CREATE TABLE orders", "DESCRIBE QUERY TABLE orders",
+        "MERGE INTO x USING bucketlake.orders ON true WHEN MATCHED THEN DELETE", "DROP TABLE x, orders",
+        "BEGIN TRUNCATE TABLE orders; END", "TRUNCATE TABLE IDENTIFIER('orders')",
+        "LOAD DATA INPATH 'x' INTO TABLE orders",
+        "UPDATE x SET a = (SELECT max(a) FROM bucketlake.`/data/orders`)",
+    ],
+)  # fmt: skip
+def test_a_statement_of_spark_s_that_names_a_table_of_ours_is_refused(text: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"A table of Spark's with this name has its schema before it"):
+        check_names(text, TABLES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TRUNCATE TABLE default.orders", "SET spark.x = orders", "USE orders", "SHOW TABLES IN orders",
+        "DROP DATABASE items", "DESCRIBE FUNCTION orders", "CREATE VIEW v AS SELECT 'orders', o.items FROM x o",
+        "CACHE TABLE x -- orders",
+    ],
+)  # fmt: skip
+def test_what_is_certainly_spark_s_is_left_alone(text: str) -> None:
+    check_names(text, TABLES)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FROM x INSERT INTO orders SELECT *", "WITH a AS (SELECT 1) INSERT INTO orders SELECT * FROM a",
+        "SELECT * FROM (TABLE orders)", "SELECT * FROM IDENTIFIER('orders')", "SELECT * FROM IDENTIFIER(:t)",
+        "SELECT FROM WHERE orders ((", "SELECT * FROM f(TABLE(orders))",
+    ],
+)  # fmt: skip
+def test_a_query_that_hides_a_table_of_ours_is_refused(query: str) -> None:
+    """Spark may have a table of the same name."""
+    with pytest.raises(ConfigError):
+        find_sources(query, TABLES)
+
+
+@pytest.mark.parametrize("text", ["EXECUTE IMMEDIATE 'DROP TABLE x'", "DROP TABLE IDENTIFIER(:t)"])
+def test_a_statement_that_hides_its_tables_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="Write the name into the statement"):
+        check_names(text, TABLES)
+    check_names(text, ())
+
+
+def test_values_come_beside_a_statement() -> None:
+    assert named_parameters("SELECT :a, '?'", {"a": 1}) == ("SELECT :a, '?'", {"a": 1})
+    with pytest.raises(ConfigError, match="has 2 of '\\?', and args has 1 values"):
+        named_parameters("SELECT ?, ?", [1])
+    with pytest.raises(ConfigError, match="expected a mapping"):
+        named_parameters("SELECT ?", "a")  # type: ignore[arg-type] # a caller without types
