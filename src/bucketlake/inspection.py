@@ -253,6 +253,44 @@ def _operation(state: TableState, instant: Instant) -> str | None:
     return commit_metadata(state, instant).operation
 
 
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One commit, and what it did to the rows."""
+
+    instant: str
+    completed: str | None
+    operation: str | None
+    inserted: int
+    updated: int
+    """With rows in logs, of which nobody knows yet whether their keys were new."""
+    deleted: int
+    partitions: int
+    files: int
+    size_bytes: int
+
+
+def history(state: TableState, *, limit: int | None = None) -> tuple[HistoryEntry, ...]:
+    """Return the commits on the active timeline, newest first."""
+    commits = sorted(state.timeline.completed(*_WRITES), key=lambda i: i.completed or "", reverse=True)
+    return tuple(_entry(state, instant) for instant in commits[:limit])
+
+
+def _entry(state: TableState, instant: Instant) -> HistoryEntry:
+    metadata = commit_metadata(state, instant)
+    stats = metadata.write_stats
+    return HistoryEntry(
+        instant=instant.requested,
+        completed=instant.completed,
+        operation=metadata.operation,
+        inserted=sum(stat.inserted for stat in stats),
+        updated=sum(stat.updated for stat in stats),
+        deleted=sum(stat.deleted for stat in stats),
+        partitions=len(metadata.partitions),
+        files=len(stats),
+        size_bytes=sum(stat.size_bytes for stat in stats),
+    )
+
+
 COMMITS_SHOWN = 5
 
 

@@ -7,7 +7,7 @@ committed that was computed from what others have changed since.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -79,6 +79,20 @@ class DeleteRows(Computation):
 
 
 @dataclass(frozen=True, slots=True)
+class QueriedRows(Computation):
+    """Rows to be written to a table, by a query that reads it."""
+
+    session: SparkSession
+    rows: FrameOf
+
+    @contextmanager
+    def on(self, state: TableState) -> Iterator[Computed]:
+        snapshot = on_spark.snapshot.Snapshot(self.session, state)
+        rows = on_spark.write.FrameRows(self.rows(snapshot))
+        yield Computed(rows=rows, groups=snapshot.groups, may_insert=True)
+
+
+@dataclass(frozen=True, slots=True)
 class MergedRows(Computation):
     """What a MERGE changes."""
 
@@ -98,21 +112,37 @@ class MergedRows(Computation):
     def on(self, state: TableState) -> Iterator[Computed]:
         snapshot = on_spark.snapshot.Snapshot(self.session, state)
         rules = rules_of_table(state)
-        source = self.source(snapshot)
-        on_spark.merge.check_merge(self.spec, rules, source.columns)
-        target = snapshot.frame(columns=[*rules.schema.names, RECORD_KEY_COLUMN, PARTITION_PATH_COLUMN])
-        changes = on_spark.merge.merge_changes(target, source, self.spec, rules).persist()
-        try:
+        with ExitStack() as stack:
+            source = _kept(self.source(snapshot), stack)
+            on_spark.merge.check_merge(self.spec, rules, source.columns)
             with on_spark.write.own_errors():
-                on_spark.merge.check_changes(changes, target, self.spec.clauses, rules)
+                reads = on_spark.merge_reads.what_to_read(self.spec, rules, source)
+                columns = [*rules.schema.names, RECORD_KEY_COLUMN, PARTITION_PATH_COLUMN]
+                target = snapshot.frame(columns=columns, filters=reads.filters)
+                changes = _kept(on_spark.merge.merge_changes(target, source, self.spec, rules), stack)
+                on_spark.merge.check_matches(changes, self.spec.clauses)
+                inserts = any(c.deed is on_spark.merge.Deed.INSERT for c in self.spec.clauses)
+                if inserts:
+                    # Where a key may live is looked at when the write is committed, and need not be told as read.
+                    known = on_spark.snapshot.Snapshot(self.session, state).frame(
+                        columns=[RECORD_KEY_COLUMN, PARTITION_PATH_COLUMN],
+                        filters=reads.filters_of_inserted or (),
+                    )
+                    is_certain = reads.filters_of_inserted is None
+                    on_spark.merge.check_inserted(changes, None if is_certain else known, rules)
             rows = changes.select(on_spark.merge.OP, *map(on_spark.types.quoted, rules.schema.names))
             yield Computed(
                 rows=on_spark.write.FrameRows(rows, progress=self.progress),
                 groups=snapshot.groups,
-                may_insert=any(c.deed is on_spark.merge.Deed.INSERT for c in self.spec.clauses),
+                may_insert=inserts,
             )
-        finally:
-            changes.unpersist()
+
+
+def _kept(frame: DataFrame, stack: ExitStack) -> DataFrame:
+    """Let Spark keep the rows of a frame, which are asked for more than once."""
+    kept = frame.persist()
+    stack.callback(kept.unpersist)
+    return kept
 
 
 def rules_of_table(state: TableState) -> TableRules:
@@ -284,7 +314,7 @@ def update_rows(
     values = {name: f"_bucketlake_new_{number}" for number, name in enumerate(set)}
 
     def chosen(snapshot: Snapshot) -> DataFrame:
-        rows = _where(snapshot.frame(), where)
+        rows = _where(snapshot, where)
         return on_spark.merge.with_columns(rows, {values[name]: value for name, value in set.items()})
 
     updated = UpdateRows(session, chosen, tuple(values.items()), options.get("progress"))
@@ -302,9 +332,14 @@ def delete_rows(
     """Delete the rows for which `where` holds."""
     given.known(options, ComputedArguments)
     session = given.session_for(spark)
-    doomed = DeleteRows(session, lambda snapshot: _where(snapshot.frame(), where), options.get("progress"))
+    doomed = DeleteRows(session, lambda snapshot: _where(snapshot, where), options.get("progress"))
     return write_computed(store, doomed, Operation.DELETE, told, options, session=session)
 
 
-def _where(rows: DataFrame, where: Expression | None) -> DataFrame:
-    return rows if where is None else rows.where(where)
+def _where(snapshot: Snapshot, where: Expression | None) -> DataFrame:
+    """Return the rows for which a condition holds, and read no more for that than it needs."""
+    if where is None:
+        return snapshot.frame()
+    said = on_spark.conditions.conditions_of(where)
+    filters = on_spark.conditions.filters_for(said, snapshot.schema)
+    return snapshot.frame(filters=filters).where(where)

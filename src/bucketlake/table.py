@@ -872,6 +872,13 @@ class Table:
         """List the instants of the active timeline, oldest first."""
         return look_at(self.store, inspection.timeline)
 
+    def history(self, *, limit: int | None = None) -> tuple[inspection.HistoryEntry, ...]:
+        """List the commits on the active timeline, newest first, with how many rows each inserted, updated, deleted."""
+        most = None if limit is None else given.whole_number(limit, "limit")
+        if most is not None and most < 0:
+            raise ConfigError(f"limit is {most}; expected 0 or more, or None for all.")
+        return look_at(self.store, lambda state: inspection.history(state, limit=most))
+
     def layout(self) -> inspection.Layout:
         """Show partitions, buckets, file sizes and skew."""
         return look_at(self.store, lambda state: inspection.layout(state, self._index(state, None)))

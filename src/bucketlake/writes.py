@@ -75,12 +75,15 @@ def write_computed(
     *,
     session: SparkSession,
     op: str | None = None,
+    merge_schema: bool | None = None,
 ) -> CommitSummary:
     """Write rows that are computed from the table, then run the services that were asked for.
 
-    `op` is the column of theirs that says what becomes of each, if there is one.
+    `op` is the column of theirs that says what becomes of each, if there is one. `merge_schema` tells whether they may
+    change the table's columns.
     """
-    chosen = cast("WriteArguments", {**options, **({} if op is None else {"op": op})})
+    more = {"merge_schema": merge_schema, **({} if op is None else {"op": op})}
+    chosen = cast("WriteArguments", {**options, **more})
     checked = _options_of(told, chosen, operation)
     if checked.feed is not None:
         # What it deletes was looked at: there is nothing newer.

@@ -49,7 +49,8 @@ def test_a_merge_leaves_the_rows_that_hudi_s_leaves(
         assert rows_as_hudi_reads(hudi, theirs) == rows_as_hudi_reads(hudi, ours)
         present: Rows = {row["id"]: row for row in first}
         for step in range(3):
-            merge = draw(chance, as_hudi_has_it=True)
+            # On merge-on-read tables Hudi does not update a row if the condition is of the row of the table.
+            merge = draw(chance, as_hudi_has_it=True, without_target=kind == "mor")
             if len({row["id"] for row in merge.source}) < len(merge.source):
                 continue  # of several rows for one Hudi takes the one with the greatest ordering value
             if merge.deletes_late(present):

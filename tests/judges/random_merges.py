@@ -163,12 +163,18 @@ def draw_rows(chance: random.Random, count: int, *, repeats: bool) -> tuple[Row,
     )
 
 
-def draw(chance: random.Random, *, as_hudi_has_it: bool = False) -> RandomMerge:
-    """Draw a statement; if Hudi is to run it, without WHEN NOT MATCHED BY SOURCE, and with the ordering value set."""
+def draw(chance: random.Random, *, as_hudi_has_it: bool = False, without_target: bool = False) -> RandomMerge:
+    """Draw a statement; if Hudi is to run it, without WHEN NOT MATCHED BY SOURCE, and with the ordering value set.
+
+    `without_target`: no condition and no value is of the table's row.
+    """
+
+    def chosen(said: tuple[Said, ...]) -> Said:
+        return chance.choice([one for one in said if not (without_target and "t." in one[0])])
 
     def clause(part: str, deeds: str, conditions: tuple[Said, ...], *, is_last: bool) -> RandomClause:
         deed = chance.choice(deeds.split())
-        condition = None if is_last and chance.random() < 0.5 else chance.choice(conditions)
+        condition = None if is_last and chance.random() < 0.5 else chosen(conditions)
         if deed == "DELETE":
             return RandomClause(part, deed, condition, None)
         if part == "NOT MATCHED":
@@ -180,11 +186,11 @@ def draw(chance: random.Random, *, as_hudi_has_it: bool = False) -> RandomMerge:
             return RandomClause(part, deed, condition, None)
         if part == "NOT MATCHED BY SOURCE":
             return RandomClause(part, deed, condition, (("n", ("t.n + 10", lambda t, s: _sum(t["n"], 10))),))
-        values = [("n", chance.choice(NUMBERS))]
+        values = [("n", chosen(NUMBERS))]
         if chance.random() < 0.5:
-            values.append(("v", chance.choice(TEXTS)))
+            values.append(("v", chosen(TEXTS)))
         if as_hudi_has_it or chance.random() < 0.5:
-            values.append(("ts", chance.choice(TIMES)))
+            values.append(("ts", chosen(TIMES)))
         return RandomClause(part, deed, condition, tuple(values))
 
     matched, missing = chance.randrange(3), chance.randrange(2)

@@ -14,8 +14,10 @@ from pyspark.sql import SparkSession
 import bucketlake
 from bucketlake import ConfigError, RecordIndex, Table
 from bucketlake.errors import CommitConflictError, SchemaError
-from bucketlake.merging import MergedRows, UpdateRows
+from bucketlake.layout import FileGroupId
+from bucketlake.merging import MergedRows, QueriedRows, UpdateRows
 from bucketlake.testing.invariants import check_invariants
+from bucketlake.write import Computed
 from judges.random_merges import COLUMNS, Refused, draw, draw_rows
 from plugins.soak import seeds_for
 
@@ -138,7 +140,7 @@ def test_what_has_no_one_meaning_is_refused_and_nothing_is_written(
 
 @pytest.mark.shows("X2")
 def test_what_another_writer_changed_meanwhile_is_computed_again(
-    spark: SparkSession, orders: Table, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, run: Run, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logs of one bucket commute; an update that was computed before another log must not."""
     others = [{"id": "a", "n": 100, "ts": 5, "dt": "x"}, {"id": "a", "n": 200, "ts": 5, "dt": "x"}]
@@ -167,6 +169,11 @@ def test_what_another_writer_changed_meanwhile_is_computed_again(
     assert rows(orders) == expected
     assert computed in (3, 4), "again after each of the first two; the third may be in what was read"
 
+    meddled(QueriedRows)
+    others.append({"id": "a", "n": 300, "ts": 5, "dt": "x"})
+    run("INSERT INTO orders SELECT id, n + 1, ts, dt FROM orders WHERE id = 'a'")
+    assert rows(orders)[0] == ("a", 301, 5, "x"), "an INSERT that reads the table is an update, too"
+
     meddled(MergedRows)
     others.append({"id": "e", "n": 1, "ts": 5, "dt": "x"})
     source = spark.createDataFrame([("e", 9, 5, "x")], SCHEMA)
@@ -191,6 +198,40 @@ def test_an_update_that_is_overtaken_every_time_gives_up(
     with pytest.raises(CommitConflictError, match="came in between"):
         orders.update({"n": "n + 1"}, spark=spark)
     assert rows(orders) == ROWS
+
+
+def test_a_change_reads_no_more_than_it_may_change(
+    spark: SparkSession, run: Run, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not read is not waited for: a write to another partition does not make it run again."""
+    read: list[frozenset[FileGroupId]] = []
+    basis = Computed.basis
+
+    def seen(self: Computed, index: Any) -> Any:
+        read.append(self.groups)
+        return basis(self, index)
+
+    monkeypatch.setattr(Computed, "basis", seen)
+    orders.update({"n": "n"}, where="dt = 'x' AND n > 0", spark=spark)
+    orders.delete_where("dt = 'y' AND n > 99", spark=spark)
+    run("UPDATE orders SET n = n WHERE dt = :day", day="y")
+    on = "MERGE INTO orders t USING orders s ON t.id = s.id"
+    run(f"{on} AND t.dt = 'x' WHEN MATCHED AND false THEN DELETE")
+    run(
+        f"{on} AND t.dt = 'x' WHEN MATCHED AND false THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET n = 0"
+    )
+    partitions = [sorted({partition for partition, _ in groups}) for groups in read]
+    assert partitions == [["x"], ["y"], ["y"], ["x", "y"], ["x", "y"]], "a source is read, too"
+
+    wide = bucketlake.create_table(orders.store.uri + "-wide", "id STRING, n INT", key="id", buckets=16)
+    wide.upsert([{"id": f"k{n}", "n": n} for n in range(64)])
+    source = spark.createDataFrame([("k1", 100)], "id string, n int")
+    merged = (
+        wide.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all()
+    )
+    merged.execute()
+    assert len(read[-1]) == 1, "the bucket of the key"
+    assert wide.get("k1").column("n").to_pylist() == [100] and wide.get("k2").num_rows == 1
 
 
 def test_rows_move_where_an_index_of_the_whole_table_lets_them(spark: SparkSession, tmp_path: Path) -> None:

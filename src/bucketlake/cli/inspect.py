@@ -1,4 +1,4 @@
-"""`bucketlake describe | timeline | layout | locations | explain`: what a table is, without reading a row of it.
+"""`bucketlake describe | timeline | history | layout | locations | explain`: what a table is, without reading a row.
 
 `describe --process` says what the process remembers of files.
 """
@@ -91,6 +91,24 @@ def timeline(table: TablePath, as_json: AsJson = False, storage: Storage = None)
         drawn.add_row(
             entry.requested, entry.completed or "-", entry.action, entry.state, entry.operation or "-"
         )
+    Screen(as_json).show([asdict(entry) for entry in entries], drawn)
+
+
+@app.command()
+def history(
+    table: TablePath,
+    limit: Annotated[int | None, typer.Option(min=1, help="Commits to list at most.")] = None,
+    as_json: AsJson = False,
+    storage: Storage = None,
+) -> None:
+    """List the commits on the active timeline and what each did to rows, newest first."""
+    entries = open_table(table, storage).history(limit=limit)
+    numbers = ("inserted", "updated", "deleted", "partitions", "files", "size")
+    drawn = grid("history", "instant", "completed", "operation", *numbers, numbers=numbers)
+    for one in entries:
+        counts = (one.inserted, one.updated, one.deleted, one.partitions, one.files)
+        words = (one.instant, one.completed or "-", one.operation or "-")
+        drawn.add_row(*words, *(f"{count:,}" for count in counts), render_bytes(one.size_bytes))
     Screen(as_json).show([asdict(entry) for entry in entries], drawn)
 
 

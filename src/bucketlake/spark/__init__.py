@@ -15,11 +15,13 @@ from bucketlake.spark.zones import in_zone_of
 
 if TYPE_CHECKING:
     from bucketlake.spark import (
+        conditions,
         files,
         fitting,
         local,
         lookup,
         merge,
+        merge_reads,
         plain_reads,
         read,
         services,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SPARK_SETTINGS",
     "arrow_schema",
+    "conditions",
     "ddl",
     "files",
     "fitting",
@@ -37,6 +40,7 @@ __all__ = [
     "local",
     "lookup",
     "merge",
+    "merge_reads",
     "parse_ddl",
     "plain_reads",
     "read",
@@ -49,7 +53,20 @@ __all__ = [
 name_this_python()  # before a session is made, which is when Spark asks
 
 _NEED_PYSPARK = frozenset(
-    {"files", "fitting", "local", "lookup", "merge", "plain_reads", "read", "services", "snapshot", "write"}
+    {
+        "conditions",
+        "files",
+        "fitting",
+        "local",
+        "lookup",
+        "merge",
+        "merge_reads",
+        "plain_reads",
+        "read",
+        "services",
+        "snapshot",
+        "write",
+    }
 )
 
 

@@ -329,26 +329,26 @@ def parameter(name: str) -> str:
 _PLACES = pa.schema([(RECORD_KEY_COLUMN, pa.string()), (PARTITION_PATH_COLUMN, pa.string())])
 
 
-def check_changes(
-    changes: DataFrame, target: DataFrame, clauses: Collection[Clause], rules: TableRules
-) -> None:
-    """Refuse changes of which nobody could say which counts.
-
-    Several rows of the source for one of the table, unless they all delete it; and a row to be inserted whose key the
-    table has, or another one to be inserted.
-    """
-    if any(clause.part is Part.MATCHED and clause.deed is Deed.UPDATE for clause in clauses):
-        is_update = F.max(F.col(OP) != str(Deed.DELETE))
-        several = changes.where(F.col(_KEY).isNotNull()).groupBy(_KEY, _PATH)
-        found = several.agg(F.count("*").alias("rows"), is_update.alias("updates"))
-        for row in found.where("rows > 1 AND updates").limit(1).collect():
-            raise ConfigError(
-                f"{row.rows} rows of the source match the row with the key {_place(row[_KEY], row[_PATH])}, and at "
-                f"least one of them updates it: which one counts is not known. Let the source have one row for each. "
-                f"Nothing was written."
-            )
-    if not any(clause.deed is Deed.INSERT for clause in clauses):
+def check_matches(changes: DataFrame, clauses: Collection[Clause]) -> None:
+    """Refuse several rows of the source for one of the table, of which at least one updates it."""
+    if not any(clause.part is Part.MATCHED and clause.deed is Deed.UPDATE for clause in clauses):
         return
+    is_update = F.max(F.col(OP) != str(Deed.DELETE))
+    several = changes.where(F.col(_KEY).isNotNull()).groupBy(_KEY, _PATH)
+    found = several.agg(F.count("*").alias("rows"), is_update.alias("updates"))
+    for row in found.where("rows > 1 AND updates").limit(1).collect():
+        raise ConfigError(
+            f"{row.rows} rows of the source match the row with the key {_place(row[_KEY], row[_PATH])}, and at least "
+            f"one of them updates it: which one counts is not known. Let the source have one row for each. Nothing "
+            f"was written."
+        )
+
+
+def check_inserted(changes: DataFrame, known: DataFrame | None, rules: TableRules) -> None:
+    """Refuse rows to be inserted with one key, or with a key that the table has.
+
+    `known` has all rows of the table that may have such a key; None, if it is certain that there are none.
+    """
     inserted = changes.where(F.col(OP) == str(Deed.INSERT)).drop(OP, _KEY, _PATH)
     places = inserted.mapInArrow(partial(_places, keys=rules.keys), ddl(_PLACES))
     identity = [RECORD_KEY_COLUMN] if rules.is_global else _PLACES.names
@@ -360,8 +360,10 @@ def check_changes(
             f"{row.rows} rows of the source would be inserted with the key {_place(row[RECORD_KEY_COLUMN], row.path)}; "
             f"expected one. Let the source have one row for each key. Nothing was written."
         )
-    known = places.join(target.select(*identity), identity, "left_semi")
-    for row in known.limit(1).collect():
+    if known is None:
+        return
+    there = places.join(known.select(*identity), identity, "left_semi")
+    for row in there.limit(1).collect():
         raise ConfigError(
             f"a row would be inserted with the key {_place(row[RECORD_KEY_COLUMN], row[PARTITION_PATH_COLUMN])}, which "
             f"the table has, in a row that ON does not match with it. Put the columns of the key, and nothing else, "

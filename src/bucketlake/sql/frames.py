@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bucketlake.commit.metadata_build import BuiltMetadata
 from bucketlake.commit.rollback import RolledBack
 from bucketlake.index import HashingConfig
-from bucketlake.inspection import Description, Explanation, Layout, TimelineEntry
+from bucketlake.inspection import Description, Explanation, HistoryEntry, Layout, TimelineEntry
 from bucketlake.plans import Plan
 from bucketlake.services import (
     ArchivePlan,
@@ -54,6 +54,7 @@ ROWS_OF: dict[str, type] = {
     "cluster": Clustered,
     "clean": Cleaned,
     "timeline": TimelineEntry,
+    "history": HistoryEntry,
     "create_index": BuiltSecondaryIndex,
     "indexes": IndexStatus,
     "stream_status": StreamStatus,

@@ -282,6 +282,7 @@ PROCEDURES: Mapping[str, Mapping[str, Reader]] = {
     "changes_until": {},
     "describe": {},
     "timeline": {},
+    "history": {"limit": _integer},
     "layout": {},
     "locations": {"partition": _text},
     "explain": {"key": _key, "partition": _text},

@@ -22,9 +22,10 @@ from bucketlake.config import MaintenanceMode
 from bucketlake.errors import ConfigError, NotATableError, TableExistsError
 from bucketlake.index.hints import refuse_hints
 from bucketlake.keygen import KeyGenerator
-from bucketlake.merging import DeleteRows, MergedRows, UpdateRows, run_merge
+from bucketlake.merging import DeleteRows, MergedRows, QueriedRows, UpdateRows, run_merge
 from bucketlake.schema import META_COLUMNS
 from bucketlake.services.secondary_index_build import BuiltSecondaryIndex, DroppedIndex
+from bucketlake.spark.conditions import filters_for
 from bucketlake.sql.call import ManagerAction, ManagerCall
 from bucketlake.sql.catalog import Catalog, DroppedName, table_name
 from bucketlake.sql.changes import NEW, MergeParts, UpdateParts
@@ -52,7 +53,7 @@ from bucketlake.sql.parse import (
     parse,
 )
 from bucketlake.sql.procedures import PROCEDURES, ProcedureCall
-from bucketlake.sql.sources import Sources, check_condition, columns_for, escaped, filters_for, find_sources
+from bucketlake.sql.sources import Sources, check_condition, columns_for, escaped, find_sources
 from bucketlake.state import files_of, load_state
 from bucketlake.table import Table, create_table
 from bucketlake.write import CommitSummary, Operation
@@ -81,15 +82,17 @@ def run(
     statement = parse(text, tables)
     match statement:
         case Select(query):
-            sources = find_sources(query, tables)
+            sources = find_sources(query, tables, args)
             named = [wanted.table for wanted in sources.tables]
             return _remembered(spark, catalog, named, asking.frame(sources))
         case Insert(table=table):
-            done = _insert(asking, statement, find_sources(statement.query, tables))
+            done = _insert(asking, statement, find_sources(statement.query, tables, args))
             return _remembered(spark, catalog, [table], done)
         case Delete(table, query):
             check_condition(query)
-            return _remembered(spark, catalog, [table], _delete(asking, table, find_sources(query, tables)))
+            return _remembered(
+                spark, catalog, [table], _delete(asking, table, find_sources(query, tables, args))
+            )
         case Update(table, parts):
             check_condition(parts.query, "UPDATE")
             return _remembered(spark, catalog, [table], _update(asking, table, parts))
@@ -185,7 +188,7 @@ def _handed_on(asking: _Asking, statement: PassThrough) -> DataFrame:
     check_names(head, asking.tables)
     try:
         if statement.query:
-            return asking.frame(find_sources(statement.query, asking.tables), head=head)
+            return asking.frame(find_sources(statement.query, asking.tables, asking.args), head=head)
         return asking.spark.sql(statement.text, args=dict(asking.args) or None)
     except AnalysisException as error:
         condition = error.getCondition() or ""
@@ -233,14 +236,14 @@ def _delete(asking: _Asking, name: TableName, sources: Sources) -> CommitSummary
 
 
 def _update(asking: _Asking, name: TableName, parts: UpdateParts) -> CommitSummary:
-    table, sources = _open(asking.catalog, name), find_sources(parts.query, asking.tables)
+    table, sources = _open(asking.catalog, name), find_sources(parts.query, asking.tables, asking.args)
     values = tuple((column, NEW.format(number)) for number, column in enumerate(parts.columns))
     updated = UpdateRows(asking.spark, lambda at: asking.frame(sources, at=at), values)
     return write_computed(table.store, updated, Operation.UPSERT, None, {}, session=asking.spark)
 
 
 def _merge(asking: _Asking, name: TableName, parts: MergeParts) -> CommitSummary:
-    table, sources = _open(asking.catalog, name), find_sources(parts.source_query, asking.tables)
+    table, sources = _open(asking.catalog, name), find_sources(parts.source_query, asking.tables, asking.args)
 
     def said(expression: Any) -> Any:
         return with_values(expression, asking.args, on_spark.merge.parameter)
@@ -287,11 +290,26 @@ def _insert(asking: _Asking, insert: Insert, sources: Sources) -> CommitSummary:
     spark, table = asking.spark, _open(asking.catalog, insert.table)
     if insert.options:
         refuse_hints(insert.options, load_state(table.store))
-    rows = _fitted(asking.frame(sources), insert, table, spark)
-    if not insert.overwrite:
-        return table.upsert(rows, merge_schema=insert.merge_schema)
+
+    def rows(at: on_spark.snapshot.Snapshot | None = None) -> DataFrame:
+        return _fitted(asking.frame(sources, at=at), insert, table, spark)
+
+    read = [_open(asking.catalog, wanted.table) for wanted in sources.tables if wanted.as_of is None]
     is_partitioned = bool(KeyGenerator.from_properties(table.properties).partition_fields)
-    summary = table.overwrite(rows, whole_table=not is_partitioned, merge_schema=insert.merge_schema)
+    evolves = insert.merge_schema
+    if any(one.store.uri == table.store.uri for one in read):
+        overwrite = Operation.INSERT_OVERWRITE if is_partitioned else Operation.INSERT_OVERWRITE_TABLE
+        operation = overwrite if insert.overwrite else Operation.UPSERT
+        queried = QueriedRows(spark, rows)
+        summary = write_computed(
+            table.store, queried, operation, None, {}, session=spark, merge_schema=evolves
+        )
+    elif insert.overwrite:
+        summary = table.overwrite(rows(), whole_table=not is_partitioned, merge_schema=evolves)
+    else:
+        return table.upsert(rows(), merge_schema=evolves)
+    if not insert.overwrite:
+        return summary
     if summary.instant is None and insert.partition and None not in insert.partition.values():
         return _emptied(table, insert, spark, summary)
     return summary

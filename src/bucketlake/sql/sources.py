@@ -7,9 +7,8 @@ the user wrote.
 
 from __future__ import annotations
 
-import datetime
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +18,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from bucketlake.errors import ConfigError
-from bucketlake.read import RawFilter
+from bucketlake.spark.conditions import Comparison, comparisons_in
 from bucketlake.sql.namesakes import check_query, named_in
 from bucketlake.sql.parse import TableName, name_of
-
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-_COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = {
-    # And what it is with the sides swapped.
-    exp.EQ: ("=", "="),
-    exp.LT: ("<", ">"),
-    exp.LTE: ("<=", ">="),
-    exp.GT: (">", "<"),
-    exp.GTE: (">=", "<="),
-}
-
 
 _AS_OF = re.compile(
     r"\s+(?:FOR\s+)?(?:(?:TIMESTAMP|SYSTEM_TIME)\s+AS\s+OF\s+(?:TIMESTAMP\s+)?'([^'\\]*)'"
@@ -59,17 +47,6 @@ class _Place:
     wanted: Wanted
     alias: str
     """What the query calls it, where it gives no alias: its columns are known by that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A condition on one column that every row of the result satisfies."""
-
-    column: str
-    """In lower case."""
-    operator: str
-    values: tuple[Any, ...]
-    """Texts and numbers; none for `is null`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +80,8 @@ class Sources:
         return "".join(pieces) + escaped(self.query[end:])
 
 
-def find_sources(query: str, tables: Collection[str]) -> Sources:
-    """Find the tables of ours in a query.
+def find_sources(query: str, tables: Collection[str], args: Mapping[str, Any] | None = None) -> Sources:
+    """Find the tables of ours in a query. `args` are the values that it calls `:name`.
 
     One that sqlglot cannot read is left to Spark, which is to say what it is; but not one that may name a table of
     ours, since Spark may have another of the name.
@@ -120,6 +97,7 @@ def find_sources(query: str, tables: Collection[str]) -> Sources:
     if isinstance(tree, exp.DML | exp.DDL | exp.Command) and not isinstance(tree, exp.Query):
         refuse_names(query, tables, "it is no query: put WITH … after INSERT INTO …")
         return Sources(query)
+    _put_values(tree, args or {})
     found: dict[int, _Place] = {}
     nodes: list[exp.Table] = []
     for node in tree.find_all(exp.Table):
@@ -130,6 +108,16 @@ def find_sources(query: str, tables: Collection[str]) -> Sources:
     places = tuple(found[start] for start in sorted(found))
     conditions = _conditions(nodes[0]) if len(nodes) == 1 and "|>" not in query else ()
     return Sources(query, places, _columns(tree) if "|>" not in query else None, conditions)
+
+
+def _put_values(tree: exp.Expr, args: Mapping[str, Any]) -> None:
+    """Put values where the query names them, for what is found out about it; its text stays."""
+    for mark in list(tree.find_all(exp.Placeholder)):
+        value = args.get(mark.name)
+        if isinstance(value, str) and value.isprintable() and not {"'", "\\"} & set(value):
+            mark.replace(exp.Literal.string(value))
+        elif isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            mark.replace(exp.Literal.number(value))
 
 
 def refuse_names(query: str, tables: Collection[str], why: str) -> None:
@@ -151,31 +139,6 @@ def check_condition(query: str, statement: str = "DELETE FROM") -> None:
     said = {name for name, value in tree.args.items() if value} if isinstance(tree, exp.Select) else set()
     if {name.strip("_") for name in said} not in ({"expressions", "from", "where"}, {"expressions", "from"}):
         raise ConfigError(f"{statement} has a WHERE with one condition, and nothing after it.")
-
-
-def filters_for(conditions: Collection[Comparison], schema: pa.Schema) -> list[RawFilter]:
-    """Return those conditions that mean to `Table.read` just what they mean to Spark.
-
-    A text is compared with texts and a whole number with whole numbers; a date with a text that spells one. All else,
-    such as a number with a text, is up to Spark's casts, and left to Spark.
-    """
-    by_name = {name.lower(): name for name in schema.names}
-    filters: list[RawFilter] = []
-    if len(by_name) < len(schema.names):
-        return filters
-    for condition in conditions:
-        column = by_name.get(condition.column)
-        if column is None:
-            continue
-        if condition.operator == "is null":
-            filters.append((column, condition.operator))
-            continue
-        values = [_as_stored(value, schema.field(column).type) for value in condition.values]
-        if None in values:
-            continue
-        is_list = condition.operator == "in"
-        filters.append((column, condition.operator, values if is_list else values[0]))
-    return filters
 
 
 def columns_for(names: frozenset[str] | None, schema: pa.Schema) -> list[str] | None:
@@ -267,63 +230,4 @@ def _conditions(node: exp.Table) -> tuple[Comparison, ...]:
     if where is None or (node.args.get("alias") is not None and node.args["alias"].columns):
         return ()
     qualifiers = {"", (node.alias or node.name).lower()}
-    return tuple(_comparisons(where.this, qualifiers))
-
-
-def _comparisons(condition: exp.Expr, qualifiers: Collection[str]) -> Iterator[Comparison]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        yield from _comparisons(condition.left, qualifiers)
-        yield from _comparisons(condition.right, qualifiers)
-    elif isinstance(condition, exp.In) and not condition.args.get("query"):
-        column = _column(condition.this, qualifiers)
-        values = tuple(_literal(value) for value in condition.expressions)
-        if column is not None and values and None not in values:
-            yield Comparison(column, "in", values)
-    elif isinstance(condition, exp.Is) and isinstance(condition.expression, exp.Null):
-        column = _column(condition.this, qualifiers)
-        if column is not None:
-            yield Comparison(column, "is null", ())
-    elif type(condition) in _COMPARISONS and isinstance(condition, exp.Binary):
-        as_is, swapped = _COMPARISONS[type(condition)]
-        for operator, side, other in (
-            (as_is, condition.left, condition.right),
-            (swapped, condition.right, condition.left),
-        ):
-            column, value = _column(side, qualifiers), _literal(other)
-            if column is not None and value is not None:
-                yield Comparison(column, operator, (value,))
-
-
-def _column(node: exp.Expr, qualifiers: Collection[str]) -> str | None:
-    if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier) or node.args.get("db"):
-        return None
-    return node.name.lower() if node.table.lower() in qualifiers else None
-
-
-def _literal(node: exp.Expr) -> str | int | None:
-    """Return a plain text or whole number; None for what Spark could read in another way than we do."""
-    sign = 1
-    if isinstance(node, exp.Neg):
-        sign, node = -1, node.this
-    if not isinstance(node, exp.Literal):
-        return None
-    text = str(node.this)
-    if node.is_string:
-        return None if sign < 0 or "\\" in text or "'" in text or not text.isprintable() else text
-    return sign * int(text) if text.isascii() and text.isdigit() else None
-
-
-def _as_stored(value: str | int, kind: pa.DataType) -> Any:
-    """Return the value as a column of this type has it; None if that takes a cast."""
-    if pa.types.is_string(kind) and isinstance(value, str):
-        return value
-    if pa.types.is_integer(kind) and isinstance(value, int):
-        bound = 2 ** (kind.bit_width - 1)
-        return value if -bound <= value < bound else None
-    if pa.types.is_date(kind) and isinstance(value, str) and _DATE.fullmatch(value):
-        try:
-            return datetime.date.fromisoformat(value)
-        except ValueError:
-            return None
-    return None
+    return tuple(comparisons_in(where.this, qualifiers))

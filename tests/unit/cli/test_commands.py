@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import create_table
+from bucketlake import ConfigError, create_table
 
 Golden = Callable[[str], Path]
 MOR = "mor_simple_bucket_avro"
@@ -31,6 +31,25 @@ def test_describe_says_what_a_table_is(run: Any, golden_table: Golden) -> None:
     code, out, _ = run("describe", golden_table(MOR))
     assert code == 0
     assert "EVENT_TIME_ORDERING" in out
+
+
+def test_history_lists_commits_with_what_they_did(run: Any, tmp_path: Path) -> None:
+    table = create_table(tmp_path / "t", "id STRING, n INT", key="id")
+    assert table.history() == ()
+    table.upsert([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+    table.delete(["a"])
+    newest, first = table.history()
+    assert (newest.operation, newest.deleted) == ("DELETE", 1)
+    assert (first.operation, first.inserted, first.partitions, first.files) == ("UPSERT", 2, 1, 2)
+    assert table.history(limit=1) == (newest,)
+    with pytest.raises(ConfigError, match="limit is -1"):
+        table.history(limit=-1)
+    assert [row["instant"] for row in answer(run("history", tmp_path / "t", "--limit", "1", "--json"))] == [
+        newest.instant
+    ]
+    assert answer(run("add-columns", tmp_path / "t", "note STRING", "--json"))["operation"] == "UPSERT"
+    assert table.schema.names == ["id", "n", "note"]
+    assert table.to_arrow(columns=["id", "note"]).to_pylist() == [{"id": "b", "note": None}]
 
 
 def test_timeline_lists_instants_with_their_operations(run: Any, golden_table: Golden) -> None:

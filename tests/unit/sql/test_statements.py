@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bucketlake.errors import ConfigError, UnsupportedError
+from bucketlake.spark.conditions import filters_for
 from bucketlake.spark.merge import Clause, Deed, Part
 from bucketlake.sql.namesakes import check_names
 from bucketlake.sql.parameters import named_parameters
@@ -30,7 +31,7 @@ from bucketlake.sql.parse import (
     Update,
     parse,
 )
-from bucketlake.sql.sources import check_condition, columns_for, filters_for, find_sources
+from bucketlake.sql.sources import check_condition, columns_for, find_sources
 from bucketlake.sql.tokens import tokenize, unquoted
 
 TABLES = frozenset({"orders", "items"})
