@@ -362,6 +362,8 @@ def test_the_command_prints_what_a_statement_returns(
         {"id": 1, "name": "a"}
     ]
     assert "2 rows" in command("SELECT * FROM t")[1]
+    found = command("SELECT id FROM t WHERE name = :n", "--arg", "n=b", "--json")[1]
+    assert json.loads(found) == [{"id": 2}]
     code, _, err = command("SELECT * FROM gone")
     assert code == 2 and "has t" in err
     code, _, err = command("SELEKT 1")

@@ -10,8 +10,10 @@ import random
 from collections.abc import Callable
 from functools import partial, reduce
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from bucketlake import CompactionTrigger, Maintenance, Retention, SimpleBuckets, create_table
 from bucketlake.errors import ConfigError
@@ -150,6 +152,31 @@ def services_after_writes(place: Place) -> None:
     check_nothing_is_left(table.store)
 
 
+def merges_and_updates(place: Place) -> None:
+    """The session that reads the table is the one that writes it."""
+    table = create_table(
+        f"{place.root}/merged",
+        "id STRING, n INT, tags ARRAY<STRING>, s STRUCT<a: INT>",
+        key="id",
+        buckets=2,
+        table_type="MERGE_ON_READ",
+        storage_options=place.options,
+    )
+    kept = {"tags": ["x", "y"], "s": {"a": 1}}
+    table.upsert([{"id": key, "n": n, **kept} for n, key in enumerate("abcd")])
+    source = pa.Table.from_pylist([{"id": key, "n": 10, **kept} for key in "bcz"], table.schema)
+    merge = table.merge(source, spark=place.spark).when_matched_delete(F.expr("target.n") == 2)
+    done = merge.when_matched_update({"n": "target.n + source.n"}).when_not_matched_insert_all().execute()
+    assert (done.rows, done.deleted) == (3, 1), done
+    table.update({"n": F.col("n") * 2}, where=F.col("id").isin("a", "b"), spark=place.spark)
+    table.delete_where("n = 3 AND s.a = 1", spark=place.spark)
+    with pytest.raises(ConfigError, match="column n is int, and cannot hold the value many"):
+        table.update({"n": "'many'"}, spark=place.spark)
+    found = sorted(table.to_arrow(meta_columns=False).to_pylist(), key=lambda row: row["id"])
+    assert found == [{"id": key, "n": n, **kept} for key, n in (("a", 0), ("b", 22), ("z", 10))]
+    check_nothing_is_left(table.store)
+
+
 def a_change_feed(place: Place, index: IndexValue) -> None:
     """Several tasks read the batch, and of several rows of a key the last one counts."""
     source = Source(random.Random(7), "flink")
@@ -182,5 +209,6 @@ SCENARIO_CASES: dict[str, Callable[[Place], None]] = {
     "rows that cannot be written": partial(rows_that_cannot_be_written, table_type="COPY_ON_WRITE"),
     "no rows at all": partial(no_rows_at_all, table_type="MERGE_ON_READ"),
     "services after writes": services_after_writes,
+    "merges and updates": merges_and_updates,
     "a change feed": partial(a_change_feed, index=SimpleBuckets(1)),
 }

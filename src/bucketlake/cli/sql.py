@@ -25,6 +25,10 @@ def sql(
         str | None,
         typer.Option(metavar="DIR", help="Folder of the catalog; if not given, ./spark-warehouse."),
     ] = None,
+    args: Annotated[
+        list[str] | None,
+        typer.Option("--arg", metavar="NAME=VALUE", help="Text for :NAME in the statement; may be repeated."),
+    ] = None,
     limit: Limit = 20,
     every: Unlimited = False,
     as_json: AsJson = False,
@@ -33,7 +37,8 @@ def sql(
     """Run an SQL statement on tables, which it calls by name or as bucketlake.`/path`."""
     screen = Screen(as_json)
     session = on_spark.local.local_session()
-    result = run_sql(session, statement, warehouse=warehouse, storage_options=pairs(storage or ()))
+    values, options = pairs(args or (), "--arg"), pairs(storage or ())
+    result = run_sql(session, statement, args=values, warehouse=warehouse, storage_options=options)
     if hasattr(result, "toArrow"):
         show_rows((result if every else result.limit(limit)).toArrow(), screen)
     else:

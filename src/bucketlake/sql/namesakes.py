@@ -15,11 +15,14 @@ from bucketlake.sql.tokens import Cursor, Token, tokenize, unquoted
 _SCHEME = "bucketlake"
 _OF_NO_TABLE = frozenset({"SET", "RESET", "USE", "ADD", "LIST"})
 """Statements that name no table, but may have a word in them that looks like one."""
+_ABOUT_MORE = frozenset({"CREATE", "DROP", "SHOW", "DESCRIBE", "DESC", "ALTER", "COMMENT"})
 _NO_TABLES = frozenset(
-    {"DATABASE", "DATABASES", "SCHEMA", "SCHEMAS", "NAMESPACE", "NAMESPACES", "CATALOG", "CATALOGS", "FUNCTION",
-     "FUNCTIONS", "TABLES", "VIEWS"}
+    {"DATABASE", "DATABASES", "SCHEMA", "SCHEMAS", "NAMESPACE", "NAMESPACES", "CATALOG", "CATALOGS", "FUNCTIONS",
+     "TABLES", "VIEWS"}
 )  # fmt: skip
-"""What a statement may be about that is no table, after CREATE, DROP, SHOW or DESCRIBE."""
+"""What such a statement may be about that is no table."""
+_WITH_QUERIES = frozenset({"VAR", "VARIABLE"})
+"""What may be set to what a query returns."""
 
 REMEDIES = {
     "TRUNCATE": "DELETE FROM {name} WHERE true deletes every row.",
@@ -48,8 +51,8 @@ def check_names(text: str, tables: Collection[str]) -> None:
     first, second = cursor.token.word, cursor.ahead(1).word
     if second == "OR" and cursor.ahead(2).word == "REPLACE":
         second = cursor.ahead(3).word
-    if first in _OF_NO_TABLE or (
-        first in ("CREATE", "DROP", "SHOW", "DESCRIBE", "DESC", "ALTER", "COMMENT") and second in _NO_TABLES
+    if second not in _WITH_QUERIES and (
+        first in _OF_NO_TABLE or (first in _ABOUT_MORE and second in _NO_TABLES)
     ):
         return
     for name in named_in(text, tables):
@@ -60,7 +63,8 @@ def check_names(text: str, tables: Collection[str]) -> None:
             found=f"{kind}, which Spark has and our tables have not",
             supported="CREATE, ALTER … ADD COLUMNS, DROP, DESCRIBE and SHOW PARTITIONS, INSERT, MERGE, UPDATE, DELETE, "
             "SELECT, indexes and CALL",
-            remedy=f"{remedy} A table of Spark's with this name has its schema before it: default.{name}.".strip(),
+            remedy=f"{remedy} A table of Spark's with this name has its schema before it: default.{name}. If the word "
+            f"is no table here, run the statement with spark.sql.".strip(),
         )
     if tables and (first == "EXECUTE" or any(True for _ in _identifier_clauses(tokenize(text)))):
         raise ConfigError(
@@ -79,14 +83,15 @@ def named_in(text: str, tables: Collection[str]) -> Iterator[str]:
     """
     tokens = tokenize(text)
     for number, token in enumerate(tokens):
-        if token.kind not in ("word", "name"):
+        # In quotes it may be a name too: `spark.sql.ansi.doubleQuotedIdentifiers` says so.
+        if token.kind not in ("word", "name") and not token.text.startswith('"'):
             continue
         name = _plain(token)
         before = tokens[number - 1].text if number else ""
         if name == _SCHEME and before != "." and tokens[number + 1].text == ".":
             yield f"{token.text}.{tokens[number + 2].text}"
         elif name in tables and before != ".":
-            yield name if token.kind == "name" else token.text
+            yield token.text if token.kind == "word" else name
     for said in _identifier_clauses(tokens):
         if said.lower() in tables or said.lower().startswith(f"{_SCHEME}."):
             yield said
@@ -99,8 +104,9 @@ def check_query(query: str, tables: Collection[str]) -> None:
     """
     tokens = tokenize(query)
     for one, two in pairwise(token for token in tokens if token.text != "("):
-        is_ours = two.kind in ("word", "name") and (_plain(two) in tables or _plain(two) == _SCHEME)
-        if is_ours and one.word in ("TABLE", "INTO", "OVERWRITE"):
+        is_quoted = two.text.startswith('"')
+        is_ours = (two.kind in ("word", "name") or is_quoted) and _plain(two) in {*tables, _SCHEME}
+        if is_ours and one.word in ("TABLE", "INTO", "OVERWRITE", *(("FROM", "JOIN") if is_quoted else ())):
             raise ConfigError(
                 f"a query says {one.text} {two.text}, where a table of ours is not read. Write SELECT * FROM "
                 f"{two.text}; and to write to it, begin with INSERT INTO {two.text}."
@@ -125,4 +131,4 @@ def _identifier_clauses(tokens: tuple[Token, ...]) -> Iterator[str]:
 
 
 def _plain(token: Token) -> str:
-    return token.text.strip("`").replace("``", "`").lower()
+    return token.text.strip('`"').replace("``", "`").lower()

@@ -503,7 +503,9 @@ def test_what_tables_have_beside_rows(text: str, expected: object) -> None:
         "MERGE INTO x USING bucketlake.orders ON true WHEN MATCHED THEN DELETE", "DROP TABLE x, orders",
         "BEGIN TRUNCATE TABLE orders; END", "TRUNCATE TABLE IDENTIFIER('orders')",
         "LOAD DATA INPATH 'x' INTO TABLE orders",
-        "UPDATE x SET a = (SELECT max(a) FROM bucketlake.`/data/orders`)",
+        "UPDATE x SET a = (SELECT max(a) FROM bucketlake.`/data/orders`)", 'TRUNCATE TABLE "orders"',
+        "SET VAR x = (SELECT max(a) FROM orders)", "DECLARE x INT DEFAULT (SELECT max(a) FROM orders)",
+        "CREATE FUNCTION f() RETURNS INT RETURN (SELECT max(a) FROM orders)",
     ],
 )  # fmt: skip
 def test_a_statement_of_spark_s_that_names_a_table_of_ours_is_refused(text: str) -> None:
@@ -515,7 +517,7 @@ def test_a_statement_of_spark_s_that_names_a_table_of_ours_is_refused(text: str)
     "text",
     [
         "TRUNCATE TABLE default.orders", "SET spark.x = orders", "USE orders", "SHOW TABLES IN orders",
-        "DROP DATABASE items", "DESCRIBE FUNCTION orders", "CREATE VIEW v AS SELECT 'orders', o.items FROM x o",
+        "DROP DATABASE items", "DESC FUNCTION abs", "CREATE VIEW v AS SELECT 'orders', o.items FROM x o",
         "CACHE TABLE x -- orders",
     ],
 )  # fmt: skip
@@ -528,7 +530,7 @@ def test_what_is_certainly_spark_s_is_left_alone(text: str) -> None:
     [
         "FROM x INSERT INTO orders SELECT *", "WITH a AS (SELECT 1) INSERT INTO orders SELECT * FROM a",
         "SELECT * FROM (TABLE orders)", "SELECT * FROM IDENTIFIER('orders')", "SELECT * FROM IDENTIFIER(:t)",
-        "SELECT FROM WHERE orders ((", "SELECT * FROM f(TABLE(orders))",
+        "SELECT FROM WHERE orders ((", 'SELECT * FROM "orders"', "SELECT * FROM f(TABLE(orders))",
     ],
 )  # fmt: skip
 def test_a_query_that_hides_a_table_of_ours_is_refused(query: str) -> None:
