@@ -283,10 +283,27 @@ def _parse_of_table(
     return statement(table)
 
 
+_DESCRIBED_BY = {"HISTORY": "history", "DETAIL": "describe"}
+"""What Delta's users ask for, and the procedures that tell it."""
+
+
 def _parse_describe(cursor: Cursor, tables: Collection[str]) -> Statement:
     cursor.step()
     if cursor.token.word in ("QUERY", *_QUERIES):
         return _ending_in_query(cursor.text)
+    if cursor.token.word in _DESCRIBED_BY and cursor.ahead(1).kind in ("word", "name"):
+        procedure = _DESCRIBED_BY[cursor.step().word]
+        table = _take_table(cursor, tables)
+        if isinstance(table, str):
+            return PassThrough(cursor.text)
+        limit = {}
+        if procedure == "history" and cursor.may_take("LIMIT"):
+            at, value = cursor.token, cursor.take_value()
+            if not (value.isascii() and value.isdigit()):
+                cursor.fail("a whole number", at=at)
+            limit = {"limit": int(value)}
+        cursor.finish()
+        return ProcedureCall(procedure, table.text, limit)
     is_about_more = cursor.ahead(1).kind in ("word", "name") and cursor.ahead(1).text != "."
     if is_about_more:
         cursor.may_take("TABLE")

@@ -31,6 +31,7 @@ from bucketlake.sql.parse import (
     Update,
     parse,
 )
+from bucketlake.sql.procedures import ProcedureCall
 from bucketlake.sql.sources import check_condition, columns_for, find_sources
 from bucketlake.sql.tokens import tokenize, unquoted
 
@@ -480,6 +481,9 @@ def test_an_update_becomes_a_query_with_the_new_values_beside_the_rows() -> None
         ("alter table orders add columns (a DECIMAL(5, 2));", AddColumns(ORDERS, "a DECIMAL(5, 2)")),
         ("DESC EXTENDED orders", DescribeTable(ORDERS, True)),
         ("DESCRIBE TABLE bucketlake.`/x/y`;", DescribeTable(TableName("/x/y", True))),
+        ("DESCRIBE HISTORY orders LIMIT 3", ProcedureCall("history", "orders", {"limit": 3})),
+        ("DESC DETAIL bucketlake.`/x/y`", ProcedureCall("describe", "/x/y", {})),
+        ("DESC history", PassThrough("DESC history")),
         ("SHOW PARTITIONS orders", ShowPartitions(ORDERS)),
         ("SHOW COLUMNS IN orders", ShowColumns(ORDERS)),
         ("TABLE orders", Select("SELECT * FROM  orders")),
