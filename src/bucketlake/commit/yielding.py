@@ -36,7 +36,8 @@ _chance = random.Random(os.getpid())
 class Turn:
     """A writer's place among others: entered for every run of its write.
 
-    Those that place keys by a hash write again only what others have changed, and need none.
+    Those that place keys by a hash, and whose rows do not depend on the table, write again only what others have
+    changed: they never ask, and wait for others only.
     """
 
     store: Store
@@ -65,9 +66,12 @@ class Turn:
         if self.is_needed and self.runs > RUNS_BEFORE_ASKING:
             self.store.delete(self._path)
 
-    def give_way(self) -> None:
-        """Wait while somebody else has asked to go first; before a write is committed."""
-        self.is_needed = True
+    def give_way(self, *, asks: bool = True) -> None:
+        """Wait while somebody else has asked to go first; before a write is committed.
+
+        A writer that `asks` may ask for the same, after some more runs.
+        """
+        self.is_needed = asks
         is_said = False
         while (until_ms := self._others_until()) is not None:
             if not is_said:

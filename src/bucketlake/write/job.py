@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bucketlake.commit.markers import marked_files
 from bucketlake.commit.metadata_table import UNMAINTAINED, OnUnmaintained, delist_unmaintained
-from bucketlake.commit.operation import Operation
+from bucketlake.commit.operation import TRANSACTIONS, Operation
 from bucketlake.commit.overtaken import gives_way
 from bucketlake.commit.stream import Batch, Marks, overtaken
 from bucketlake.commit.transaction import (
@@ -237,8 +237,10 @@ def _run_once(
         for left in reversed(range(ATTEMPTS)):
             try:
                 with watch.stage("commit"):
-                    if looks_keys_up(transaction):
+                    if looks_keys_up(transaction) or transaction.read is not None:
                         turn.give_way()
+                    elif _has_company(transaction, state):
+                        turn.give_way(asks=False)
                     summary = finish(prepared, later=options.later)
                 return replace(summary, seconds=dict(watch.seconds))
             except CommitConflictError as conflict:
@@ -251,6 +253,11 @@ def _run_once(
                 _log.info("%s", conflict)
                 prepared = again
     raise AssertionError("the last attempt returns or raises")
+
+
+def _has_company(transaction: Transaction, state: TableState) -> bool:
+    """Tell whether other writes were under way when this one began."""
+    return any(i.requested != transaction.instant for i in state.timeline.pending(*TRANSACTIONS))
 
 
 def _refuse_known(batch: Batch, marks: Marks, state: TableState) -> None:

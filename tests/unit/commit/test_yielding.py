@@ -47,6 +47,18 @@ def test_nobody_waits_where_nobody_has_asked() -> None:
     assert time.waited_s == 0
 
 
+def test_a_writer_that_need_not_ask_waits_for_others_and_asks_for_nothing() -> None:
+    store, time = MemoryStore(), Time()
+    plain = time.turn(store, "plain")
+    for _ in range(RUNS_BEFORE_ASKING + 2):
+        with plain:
+            plain.give_way(asks=False)
+            assert not store.list(YIELD_FOLDER).files
+    time.overtaken(store, "long", took_ms=20_000)
+    plain.give_way(asks=False)
+    assert time.waited_s > 20
+
+
 def test_others_wait_until_who_was_overtaken_is_done() -> None:
     store, time = MemoryStore(), Time()
     long = time.overtaken(store, "long", took_ms=20_000)
