@@ -216,17 +216,19 @@ def _read(
     at: on_spark.snapshot.Snapshot | None = None,
 ) -> DataFrame:
     """Read of a table what the query may want. Spark applies all its conditions again; these make it read less."""
+    is_here = at is not None and as_of is None and at.state.store.uri == table.store.uri
+    if at is not None and is_here:
+        schema = at.schema
+    else:
+        everything = table.query(as_of=as_of, in_zone=on_spark.in_zone_of(spark)).table_schema
+        schema = pa.schema([field for field in everything if field.name not in META_COLUMNS])
     names = sources.columns
-    everything = table.query(as_of=as_of, in_zone=on_spark.in_zone_of(spark)).table_schema
-    schema = pa.schema([field for field in everything if field.name not in META_COLUMNS])
-    columns = columns_for(names, schema)
-    named = set(names or ())
-    if meta := [name for name in META_COLUMNS if name in named]:
-        columns = [*meta, *(columns or schema.names)]
+    columns = columns_for(names, schema) or schema.names
+    columns = [*(name for name in META_COLUMNS if name in (names or ())), *columns]
     filters = filters_for(sources.conditions, schema)
-    if at is not None and as_of is None and at.state.store.uri == table.store.uri:
-        return at.frame(columns=columns or schema.names, filters=filters)
-    return table.read(spark, columns=columns or schema.names, filters=filters, as_of=as_of)
+    if at is not None and is_here:
+        return at.frame(columns=columns, filters=filters)
+    return table.read(spark, columns=columns, filters=filters, as_of=as_of)
 
 
 def _delete(asking: _Asking, name: TableName, sources: Sources) -> CommitSummary:
