@@ -63,7 +63,7 @@ def page() -> str:
     lines = [
         "# What is shown by a test",
         "",
-        "Every requirement has an id, and every test says which ones it shows. `make features` lists the tests by name.",
+        "Every requirement has an id, and every test says which ones it shows. `make features` lists the tests.",
     ]
     for title, texts in requirements().items():
         rows = [f"| {one} | {text} | {len(tests[one])} |" for one, text in texts.items() if tests.get(one)]

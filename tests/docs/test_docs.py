@@ -39,7 +39,9 @@ def _run(block: Block, names: dict[str, Any], spark: SparkSession, page: Path, f
             # Padded, so that a failure names the line of the page.
             exec(compile("\n" * (block.line - 1) + code, str(page), "exec"), names)
         case "sql":
-            for statement in filter(None, (one.strip() for one in re.split(r";\s*(?:--[^\n]*)?\n", f"{code}\n"))):
+            for statement in filter(
+                None, (one.strip() for one in re.split(r";\s*(?:--[^\n]*)?\n", f"{code}\n"))
+            ):
                 bucketlake.sql(spark, statement)
         case _:
             for line in code.splitlines():

@@ -70,6 +70,8 @@ COMMANDS_ONLY = {
     "create": "create_table: a function of Python, and CREATE TABLE in SQL",
     "sql": "a statement, for SQL",
     "service.run": OTHER_COMMANDS["maintain"],
+    "doctor": "bucketlake.doctor: about a machine, not a table",
+    "demo": "a show for a person",
 }
 
 NOT_IN_TEXT = {

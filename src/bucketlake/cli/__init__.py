@@ -3,6 +3,8 @@
 from bucketlake.cli import (
     buckets,
     clustering,
+    demo,
+    doctor,
     fsck,
     history,
     index,
@@ -25,6 +27,8 @@ __all__ = [
     "app",
     "buckets",
     "clustering",
+    "demo",
+    "doctor",
     "fsck",
     "history",
     "index",

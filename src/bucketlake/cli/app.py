@@ -22,7 +22,7 @@ from bucketlake.table import Table
 app = typer.Typer(
     name="bucketlake",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Examples: bucketlake demo; bucketlake describe /data/orders; bucketlake COMMAND --help",
     pretty_exceptions_enable=False,
 )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from bucketlake.errors import SetupError
 from bucketlake.spark.ddl_parser import parse_ddl
 from bucketlake.spark.python import name_this_python
 from bucketlake.spark.settings import SPARK_SETTINGS
@@ -14,7 +17,7 @@ from bucketlake.spark.worker import settle_worker
 from bucketlake.spark.zones import in_zone_of
 
 if TYPE_CHECKING:
-    from bucketlake.spark import files, local, lookup, plain_reads, read, services, write
+    from bucketlake.spark import files, local, lookup, plain_reads, read, services, workers, write
 
 __all__ = [
     "SPARK_SETTINGS",
@@ -29,16 +32,31 @@ __all__ = [
     "read",
     "services",
     "settle_worker",
+    "workers",
     "write",
 ]
 
 name_this_python()  # before a session is made, which is when Spark asks
 
-_NEED_PYSPARK = frozenset({"files", "local", "lookup", "plain_reads", "read", "services", "write"})
+_NEED_PYSPARK = frozenset({"files", "local", "lookup", "plain_reads", "read", "services", "workers", "write"})
+
+
+@cache
+def _check_pyspark() -> None:
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        raise SetupError("PySpark is not installed. Install it: pip install 'pyspark>=4.1,<4.2'") from None
+    if tuple(int(number) for number in found.split(".")[:2]) < (4, 1):
+        raise SetupError(
+            f"PySpark is {found}, and bucketlake needs 4.1 or newer: pip install 'pyspark>=4.1,<4.2'. Rows in memory "
+            f"are written and read without Spark."
+        )
 
 
 def __getattr__(name: str) -> ModuleType:
     """Import what needs pyspark when it is first asked for: fetching one row should not."""
     if name in _NEED_PYSPARK:
+        _check_pyspark()
         return import_module(f"bucketlake.spark.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
