@@ -66,6 +66,7 @@ from bucketlake.read import (
     record_keys_of,
     unpublished_commit,
 )
+from bucketlake.report import TableReport, look_for_report
 from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.services import (
     ArchivePlan,
@@ -794,6 +795,19 @@ class Table:
         return look_at(
             self.store,
             lambda state: inspection.describe(state, self._index(state, None), changes_until=until),
+        )
+
+    def report(self) -> TableReport:
+        """Draw the table on one page: buckets, skew, commits, indexes, and what to do next.
+
+        A notebook shows it, `report.save("report.html")` keeps it, and it needs no network. No row is read.
+        """
+        until = self.changes_until()
+        return TableReport(
+            look_at(
+                self.store,
+                lambda state: look_for_report(state, self._index(state, None), changes_until=until),
+            )
         )
 
     def timeline(self) -> tuple[inspection.TimelineEntry, ...]:
