@@ -1,6 +1,7 @@
 """The code blocks of a page of the docs, in their order; a test runs them as a reader would.
 
     ```python          run in one namespace, the page's own; `spark` is there
+    ```pycon           run as a doctest
     ```sql             each statement run by `bucketlake.sql`
     ```console         each line that begins with `$ bucketlake` run as a command
     <!-- setup … -->   Python that the page does not show: the rows that a reader would have
@@ -22,7 +23,7 @@ _BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _FOLDER = re.compile(r"(?<![\w/])/(?:data|tmp)/")
-LANGUAGES = ("python", "sql", "console")
+LANGUAGES = ("python", "pycon", "sql", "console")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import bucketlake
 from bucketlake.cli import main as command_line
+from bucketlake.storage.memory_budget import DEFAULT_BYTES
 from docs.pages import ROOT, Block, blocks, moved, pages
 
 PAGES = pages()
@@ -23,6 +26,9 @@ def test_every_block_of_a_page_runs(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUCKETLAKE_INDEX_CACHE_FOLDER", str(tmp_path / "index-cache"))
+    # Each page has a catalog of its own: names that it gives mean nothing on the next one.
+    monkeypatch.setattr(bucketlake, "sql", partial(bucketlake.sql, warehouse=tmp_path / "warehouse"))
     names: dict[str, Any] = {"spark": spark, "__name__": "docs"}
     try:
         for block in blocks(page.read_text()):
@@ -30,6 +36,8 @@ def test_every_block_of_a_page_runs(
     finally:
         for query in spark.streams.active:
             query.stop()
+        bucketlake.set_memory_budget(DEFAULT_BYTES)
+        bucketlake.set_index_cache(0)
 
 
 def _run(block: Block, names: dict[str, Any], spark: SparkSession, page: Path, folder: Path) -> None:
@@ -38,6 +46,9 @@ def _run(block: Block, names: dict[str, Any], spark: SparkSession, page: Path, f
         case "python":
             # Padded, so that a failure names the line of the page.
             exec(compile("\n" * (block.line - 1) + code, str(page), "exec"), names)
+        case "pycon":
+            example = doctest.DocTestParser().get_doctest(code, {}, page.name, str(page), block.line)
+            assert doctest.DocTestRunner().run(example).failed == 0
         case "sql":
             for statement in filter(
                 None, (one.strip() for one in re.split(r";\s*(?:--[^\n]*)?\n", f"{code}\n"))

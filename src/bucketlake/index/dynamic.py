@@ -38,10 +38,14 @@ from bucketlake.state import TableState, logged_keys
 from bucketlake.storage import in_parallel, render_bytes
 
 ASSIGNERS_KEY = "bucketlake.dynamic.assigners"
+"""A table property: how many buckets of a partition take new keys at the same time. Default: 8, so that a few cores can
+write one partition."""
 KEYS_KEY = "bucketlake.dynamic.keys.per.bucket"
+"""A table property: a bucket with so many keys is full. Default: 2,000,000."""
 BYTES_KEY = "bucketlake.dynamic.bytes.per.bucket"
+"""A table property: a bucket with a base file of so many bytes is full. Default: 134,217,728, which is 128 MiB."""
 VERIFY_KEY = "bucketlake.dynamic.verify.hits"
-"""Table properties: a table keeps what it was made with."""
+"""A table property: as `bucketlake.record.index.verify.hits`, for dynamic buckets. Default: `false`."""
 
 ASSIGNERS_DEFAULT = 8
 KEYS_DEFAULT = 2_000_000

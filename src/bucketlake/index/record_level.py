@@ -76,11 +76,13 @@ from bucketlake.storage import FileStat, Store, in_parallel, index_cache
 from bucketlake.timeline import Timeline, instant_ms
 
 SHARDS_KEY = "bucketlake.record.index.shards"
-"""A table property: how many shards the index of a table, or of each new partition, is made with."""
+"""A table property: how many shards the record-level index of the table, or of each new partition, gets. Default: 4, or
+1 for each partition."""
 KEEPS_PARTITION = "bucketlake.record.index.keeps.partition"
-"""A table property: a row whose partition has changed is written into the one that it was in."""
+"""A table property: a row whose partition changes stays in its old partition. Default: `false`, so it moves."""
 VERIFY_HITS = "bucketlake.record.index.verify.hits"
-"""A table property: the index is asked about every key that is found in what a machine keeps of it."""
+"""A table property: ask the index itself about every key that is found in the cache. Default: `false`, because two keys
+hardly ever share 64 bits of their hashes."""
 SHARDS_DEFAULT = 4
 KEY_BYTES_MAX = (1 << 15) - 1
 """Hudi keeps the length of a key in 16 bits."""

@@ -20,8 +20,8 @@ from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, ResizableInde
 from bucketlake.index.ring import Ring
 
 VIRTUAL_LOGS = "bucketlake.resize.virtual"
-"""A table property: a write to a bucket that is being resized puts its rows to the new file groups only, and a
-reference to them into the old one."""
+"""A table property: a write to a bucket that is being resized puts its rows into the new file groups only, and a
+reference to them into the old one. Default: `false`, because Hudi cannot read the bucket until the resize ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,11 @@ from bucketlake.errors import ConfigError
 from bucketlake.storage.memory_budget import checked_bytes
 
 VARIABLE = "BUCKETLAKE_INDEX_CACHE"
-"""How many bytes are kept: such as 2GB."""
+"""An environment variable: how many bytes of record-level indexes a machine may keep on a local disk, such as `2GB`.
+Default: 0, because it pays for large indexes and far stores only."""
 FOLDER_VARIABLE = "BUCKETLAKE_INDEX_CACHE_FOLDER"
-"""Where; without it, in the folder for temporary files."""
+"""An environment variable: the folder for them; nobody else may write to it. Default: one in the folder for temporary
+files."""
 
 _log = logging.getLogger("bucketlake.storage")
 _HALF_LIFE = 15 * 60 * 1_000_000_000

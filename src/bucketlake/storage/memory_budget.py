@@ -27,6 +27,8 @@ from bucketlake.storage.store import FileStat, Store
 Fact = TypeVar("Fact")
 
 VARIABLE = "BUCKETLAKE_MEMORY"
+"""An environment variable: how many bytes a process may remember of the files it reads, such as `1GB`. Default: 256
+MiB, which fits beside the rows of a task."""
 
 DEFAULT_BYTES = 256 << 20
 """Enough to look keys up in some thousand files without opening them again, and little beside the gigabyte or more
