@@ -27,7 +27,7 @@ MINUTES ?= 60
 
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
-.PHONY: help setup setup-test demo demo-stream test test-fast check docs format bench features lock soak clean java
+.PHONY: help setup setup-test demo demo-stream test test-fast check docs pages format bench features lock soak clean java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ soak: setup-test ## The suites that draw, with wide seeds, for about MINUTES=60 
 
 docs: $(VENV)/.ready ## Build the docs site into build/site; every link is checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pages: $(VENV)/.ready ## Write the pages of the docs that are made from the code: options, commands
+	@$(BIN)/python tools/options.py
+	@$(BIN)/python tools/commands.py
 
 features: $(VENV)/.ready ## List every requirement with the tests that show it
 	@$(BIN)/python tools/features.py $(FEATURES_ARGS)

@@ -120,7 +120,7 @@ def page() -> str:
     lines = [
         "# Options",
         "",
-        "Every option, its default, and why. This page is made from the code by `tools/options.py`; a test fails when "
+        "Every option, its default, and why. This page is made from the code (`make pages`); a test fails when "
         "it is behind.",
         "",
         "An option that bucketlake does not know is an error that lists those it knows.",

@@ -8,6 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from bucketlake.sql.create import _SPELLINGS as PROPERTIES
+from bucketlake.sql.procedures import PROCEDURES
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,7 +24,7 @@ def _tool(name: str) -> ModuleType:
 
 def test_the_page_of_options_is_up_to_date() -> None:
     options = _tool("options")
-    assert options.PAGE.read_text() == options.page(), "run: python tools/options.py"
+    assert options.PAGE.read_text() == options.page(), "run: make pages"
 
 
 def test_every_table_property_and_variable_says_what_it_is() -> None:
@@ -39,7 +42,13 @@ def test_every_keyword_says_what_it_does() -> None:
 def test_the_list_of_commands_is_up_to_date() -> None:
     commands = _tool("commands")
     text = commands.PAGE.read_text()
-    assert text == commands.page(text), "run: python tools/commands.py"
+    assert text == commands.page(text), "run: make pages"
+
+
+def test_the_page_of_sql_names_every_property_and_procedure() -> None:
+    text = (ROOT / "docs/sql.md").read_text()
+    procedures = [name for name in PROCEDURES if not name.split(".")[-1].startswith("plan_")]
+    assert [name for name in [*PROPERTIES, *procedures] if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize(
