@@ -75,7 +75,7 @@ def grow_record_index(
 ) -> None:
     """Give the record-level index another number of shards. Says what it would do unless --yes.
 
-    The index is delisted for a while. A table that finds its keys by it takes no writes then.
+    The index is delisted for a while. Our writers go on meanwhile. Hudi's do not see the index until it is there again.
     """
     opened = open_table(table, storage)
     plan = opened.metadata.plan_grow_record_index(shards)
