@@ -12,10 +12,13 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+import bucketlake
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src/bucketlake"
@@ -27,6 +30,11 @@ _DEFAULT = " Default: "
 
 CALLS = (
     ("A new table", "`create_table(path, schema, key=…, …)`", "table.py", "create_table"),
+    ("Simple buckets", "`index=SimpleBuckets(…)`", "index/simple.py", "SimpleBuckets"),
+    ("Partition buckets", "`index=PartitionBuckets(…)`", "index/ruled.py", "PartitionBuckets"),
+    ("Consistent buckets", "`index=ConsistentBuckets(…)`", "index/rings.py", "ConsistentBuckets"),
+    ("Dynamic buckets", "`index=DynamicBuckets(…)`", "index/dynamic.py", "DynamicBuckets"),
+    ("Record-level index", "`index=RecordIndex(…)`", "index/record_level.py", "RecordIndex"),
     ("Change a table", "`table.alter(…)`", "table.py", "Table.alter"),
     (
         "Reads",
@@ -215,7 +223,12 @@ def options_of(file: str, name: str) -> Iterator[Option]:
         )
     if isinstance(node, ast.ClassDef):
         for field, text in _documented(node.body):
-            yield _option(_name_of(field), text)
+            told = (
+                ""
+                if _DEFAULT in text or file == "arguments.py"
+                else _DEFAULT + _of_code(name, _name_of(field))
+            )
+            yield _option(_name_of(field), text + told)
         return
     assert isinstance(node, ast.FunctionDef)
     names = [one.arg for one in node.args.args]
@@ -235,6 +248,14 @@ def options_of(file: str, name: str) -> Iterator[Option]:
             yield _option(
                 word.strip(), " ".join(text.split()) + (f"{_DEFAULT}required" if is_required else "")
             )
+
+
+def _of_code(name: str, field: str) -> str:
+    """Return the default of a field of a public value."""
+    default = next(one.default for one in fields(getattr(bucketlake, name)) if one.name == field)
+    if default is MISSING:
+        return "required"
+    return f"{default:,}" if type(default) is int else f"`{default!r}`"
 
 
 def undocumented(file: str, name: str) -> list[str]:
