@@ -157,14 +157,13 @@ def create_table(
 
     `index` says where keys live. It is kept with the table, and every later writer keeps to it:
 
-        SimpleBuckets(4)                                   every partition has 4 buckets; `buckets=4` is short for it
-        PartitionBuckets("2026-.*,16;^eu/,8", default=4)   partitions have counts by rules on their paths
-        ConsistentBuckets(4)                               buckets are split and merged while the table grows
-        ExtendibleBuckets(4)                               the same, by hash bits; Hudi reads it and never writes to it
-        RecordIndex()                                      the metadata table says where every key lives: one row for a
-                                                           key in the whole table, and it moves with its partition
-        RecordIndex(per_partition=True)                    the same for each partition
-        DynamicBuckets(assigners=8)                        the same, and new keys go to buckets that open as others fill
+        SimpleBuckets(4)                         every partition has 4 buckets
+        PartitionBuckets("^2026-,16", default=4) rules give partitions their counts
+        ConsistentBuckets(4)                     buckets split and merge as the table grows
+        ExtendibleBuckets(4)                     the same, by hash bits; Hudi reads the table and does not write to it
+        DynamicBuckets()                         new buckets open as others fill
+        RecordIndex()                            an index says where every key of the table lives
+        RecordIndex(per_partition=True)          the same, for each partition
 
     Args:
         path: A folder, or the address of one in an object store.
