@@ -32,7 +32,12 @@ CALLS = (
     ("A new table", "`create_table(path, schema, key=…, …)`", "table.py", "create_table"),
     ("Simple buckets", "`index=SimpleBuckets(…)`", "index/simple.py", "SimpleBuckets"),
     ("Partition buckets", "`index=PartitionBuckets(…)`", "index/ruled.py", "PartitionBuckets"),
-    ("Consistent buckets", "`index=ConsistentBuckets(…)`", "index/rings.py", "ConsistentBuckets"),
+    (
+        "Consistent and extendible buckets",
+        "`index=ConsistentBuckets(…)`, `index=ExtendibleBuckets(…)`",
+        "index/rings.py",
+        "GrowingBuckets",
+    ),
     ("Dynamic buckets", "`index=DynamicBuckets(…)`", "index/dynamic.py", "DynamicBuckets"),
     ("Record-level index", "`index=RecordIndex(…)`", "index/record_level.py", "RecordIndex"),
     ("Change a table", "`table.alter(…)`", "table.py", "Table.alter"),
@@ -250,9 +255,15 @@ def options_of(file: str, name: str) -> Iterator[Option]:
             )
 
 
+_PUBLIC = {"GrowingBuckets": "ConsistentBuckets"}
+"""A class that public ones inherit their fields from -> one of these."""
+
+
 def _of_code(name: str, field: str) -> str:
     """Return the default of a field of a public value."""
-    default = next(one.default for one in fields(getattr(bucketlake, name)) if one.name == field)
+    default = next(
+        one.default for one in fields(getattr(bucketlake, _PUBLIC.get(name, name))) if one.name == field
+    )
     if default is MISSING:
         return "required"
     return f"{default:,}" if type(default) is int else f"`{default!r}`"

@@ -99,7 +99,7 @@ class Buckets:
     ) -> Done[Clustered]:
         """Split large buckets and merge small ones, in rounds, until nothing is left to do.
 
-        For tables with consistent or extendible hashing. Writers and readers go on. Pending resizes are completed first.
+        For tables with consistent or extendible hashing. Writers and readers go on. Pending resizes come first.
         """
         tasks = given.tasks_of(spark, progress)
         rounds = given.whole_number(rounds, "rounds")
