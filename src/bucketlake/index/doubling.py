@@ -18,7 +18,7 @@ from bucketlake.index.index import Index
 from bucketlake.index.simple import SimpleIndex
 
 DOUBLING = "bucketlake.buckets.doubling"
-"""A table property: how many buckets a partition had before a doubling that is not finished. Default: none. We set it."""
+"""A table property: how many buckets a partition had before an unfinished doubling. Default: none. We set it."""
 DOUBLED = "bucketlake.buckets.doubled"
 """A table property: when the last doubling was finished, as an instant. Default: none. We set it."""
 
