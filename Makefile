@@ -27,7 +27,7 @@ MINUTES ?= 60
 
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
-.PHONY: help setup setup-test demo demo-stream test test-fast check format bench features lock soak clean java
+.PHONY: help setup setup-test demo demo-stream test test-fast check docs pages format bench features lock soak clean java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,10 +54,11 @@ test: setup-test ## Run all tests, the JVM judge and the S3 server included
 test-fast: setup ## Run the tests that need no Spark, judge or S3 server, and not a whole minute
 	@$(BIN)/python -m pytest tests src -m 'not s3 and not thorough' $(WITHOUT_JVM) $(PYTEST_ARGS)
 
-check: $(VENV)/.ready ## Lint, types, dependency direction
+check: $(VENV)/.ready ## Lint, types, dependency direction, and the docs site
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory docs
 
 format: $(VENV)/.ready ## Put the sources into their one format
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
@@ -86,6 +87,13 @@ soak: setup-test ## The suites that draw, with wide seeds, for about MINUTES=60 
 	@echo "soak: SEED=$(SEED) MINUTES=$(MINUTES)"
 	@HYPOTHESIS_PROFILE=soak BUCKETLAKE_SOAK_SEED=$(SEED) BUCKETLAKE_SOAK_MINUTES=$(MINUTES) BUCKETLAKE_KILL_SECONDS=$$((4 * $(MINUTES))) \
 	  $(BIN)/python -m pytest $(SOAKED) -n 2 --timeout=7200 --hypothesis-seed=$(SEED) $(PYTEST_ARGS)
+
+docs: $(VENV)/.ready ## Build the docs site into build/site; every link is checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pages: $(VENV)/.ready ## Write the pages of the docs that are made from the code: options, commands
+	@$(BIN)/python tools/options.py
+	@$(BIN)/python tools/commands.py
 
 features: $(VENV)/.ready ## List every requirement with the tests that show it
 	@$(BIN)/python tools/features.py $(FEATURES_ARGS)

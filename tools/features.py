@@ -1,7 +1,7 @@
 """List every requirement with the tests that show it.
 
     make features                              print the list
-    make features FEATURES_ARGS=--readme       write the feature table of the README
+    make features FEATURES_ARGS=--page         write the page docs/features.md
 
 A test says what it shows: `@pytest.mark.shows("S1", "P10")`, on a function, a class or, as `pytestmark`, a module.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-START, END = "<!-- features: start -->", "<!-- features: end -->"
+PAGE = ROOT / "docs/features.md"
 
 
 def requirements() -> dict[str, dict[str, str]]:
@@ -57,31 +57,28 @@ def _ids(mark: ast.AST) -> list[str]:
     return []
 
 
-def table() -> str:
-    """The feature table of the README: what is shown by a test, and by how many."""
+def page() -> str:
+    """The page of what is shown by a test, and by how many."""
     tests = shown()
-    lines = ["| id | requirement | tests |", "|---|---|---|"]
-    for texts in requirements().values():
-        for requirement, text in texts.items():
-            if tests.get(requirement):
-                lines.append(f"| {requirement} | {text} | {len(tests[requirement])} |")
-    return "\n".join(lines)
-
-
-def readme_with_table(readme: str) -> str:
-    before, _, rest = readme.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{table()}\n{END}{after}"
+    lines = [
+        "# What is shown by a test",
+        "",
+        "Every requirement has an id, and every test says which ones it shows. `make features` lists the tests.",
+    ]
+    for title, texts in requirements().items():
+        rows = [f"| {one} | {text} | {len(tests[one])} |" for one, text in texts.items() if tests.get(one)]
+        if rows:
+            lines += ["", f"## {title}", "", "| id | requirement | tests |", "|---|---|---:|", *rows]
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--readme", action="store_true", help="write the table into README.md")
-    if arguments.parse_args().readme:
-        readme = ROOT / "README.md"
-        readme.write_text(readme_with_table(readme.read_text()))
+    arguments.add_argument("--page", action="store_true", help="write the page of the docs")
+    if arguments.parse_args().page:
+        PAGE.write_text(page())
         return
     tests = shown()
     for title, texts in requirements().items():

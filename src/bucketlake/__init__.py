@@ -7,6 +7,9 @@ table.read(spark, columns=["order_id", "amount"], filters=[("dt", "=", "2026-06-
 table.get("o-0000000000000001")
 """
 
+from importlib.metadata import version as _version
+
+from bucketlake.checkup import doctor
 from bucketlake.errors import (
     BucketlakeError,
     CommitConflictError,
@@ -76,6 +79,7 @@ __all__ = [
     "UnsafePathError",
     "UnsupportedError",
     "create_table",
+    "doctor",
     "memory_in_use",
     "parquet_files",
     "register_engine",
@@ -84,3 +88,5 @@ __all__ = [
     "set_memory_budget",
     "sql",
 ]
+
+__version__ = _version("bucketlake")

@@ -39,32 +39,40 @@ if TYPE_CHECKING:
 
 
 class QueryArguments(TypedDict, total=False):
-    """What may be asked of a read; `make_query` gives the defaults."""
+    """What a read may ask for. `make_query` has the defaults."""
 
     columns: str | Sequence[str] | None
+    """The columns to read. Default: all."""
     filters: Iterable[RawFilter] | None
+    """`(column, operator, value)`; all of them must hold. Default: none, so every row."""
     meta_columns: bool
+    """Whether to return Hudi's meta columns too. Default: `True`, as Hudi does; not if `columns` are named."""
     read_optimized: bool
+    """Whether to read base files only, without logs: faster, and older. Default: `False`, so nothing is missed."""
     as_of: Moment | None
+    """Read the table as it was at this moment. Default: now."""
     begin: Moment | None
+    """Read what was written after this moment. Default: the whole table."""
     end: Moment | None
+    """Read what was written up to this moment. Default: up to `changes_until()`, so the next read can go on there."""
 
 
 class WriteArguments(TypedDict, total=False):
     """What may be chosen for one write."""
 
     log_format: LogFormat | str
-    """How rows are stored in the logs of a merge-on-read table: `parquet`, or `avro`."""
+    """How the logs of a merge-on-read table store rows: `parquet` or `avro`. Default: `parquet`, which is cheaper."""
     op: str | None
-    """The column that says what became of a row: inserted, updated (before, after), deleted. For `upsert` only."""
+    """The column that says what happened to a row: inserted, updated or deleted. For `upsert`. Default: none."""
     op_words: Mapping[str, str] | None
-    """A word in that column -> `insert`, `update_before`, `update_after` or `delete`, besides those known."""
+    """More words for that column: word -> `insert`, `update_before`, `update_after` or `delete`. Default: none, because
+    the words of Debezium, Flink and Delta are known."""
     merge_schema: bool | None
-    """Whether rows may change the table's columns: add some, widen a type, let one be null. None: as the table says."""
+    """Whether rows may add columns, widen a type, or let a column be null. Default: what the table says."""
     progress: bool | None
-    """Whether to show a bar while Spark works; None: if standard error is a terminal."""
+    """Whether to show a bar while Spark works. Default: if standard error is a terminal."""
     maintenance: Maintenance | str | None
-    """Services to run after the commit, by whoever wrote the rows. None of them can fail the write."""
+    """Services to run after the commit. They cannot fail the write. Default: what the table says."""
 
 
 class ComputedArguments(TypedDict, total=False):
@@ -76,90 +84,122 @@ class ComputedArguments(TypedDict, total=False):
 
 
 class StreamArguments(WriteArguments, total=False):
-    """What may be chosen for a stream, beside what may be for each write.
-
-    `maintenance` is `beside` unless something else is said.
-    """
+    """What may be chosen for a stream, besides what may be for each write. `maintenance` is `beside` by default."""
 
     name: str
-    """What people call the stream, and Spark the query."""
+    """The name of the stream, for people and for Spark. Default: none."""
     identifier: str
-    """By which Hudi's streaming sink knows the stream; by default the id of the query."""
+    """The name by which Hudi's streaming sink knows the stream. Default: the id of the query."""
     verify_replay: bool
-    """Whether to count the rows of a batch that is in the table already, and refuse other ones than were committed."""
+    """Whether to count the rows of a batch that Spark repeats, and refuse it if they differ. Default: `False`, because
+    counting reads the batch once more."""
     accept_checkpoint: bool
-    """Whether to go on with a checkpoint of which the table has no batch."""
+    """Whether to go on with a checkpoint of which the table has no batch. Default: `False`: most likely it belongs to a
+    stream into another table."""
     pipelined: bool
-    """Whether a batch ends when its commit is decided, and is published beside the next one."""
+    """Whether a batch ends when its commit is decided, and is published during the next one. Default: `False`, because
+    it needs a table that Hudi does not write to."""
     storage_options: Mapping[str, str] | None
-    """Of the checkpoint's store."""
+    """Options of the checkpoint's store. Default: none."""
 
 
 class CompactionArguments(TypedDict, total=False):
-    """Which file groups to compact; `CompactionTrigger` says what each means."""
+    """Which file groups to compact: those for which one of these holds, or all that have logs."""
 
     delta_commits: int | None
+    """The logs have at least so many writes. Default: not asked."""
     log_bytes: int | None
+    """The logs have at least so many bytes. Default: not asked."""
     log_ratio: float | None
+    """The logs have at least so many times the bytes of the base file. Default: not asked."""
     hours: float | None
+    """The oldest log is at least so many hours old. Default: not asked."""
 
 
 class ClusteringArguments(TypedDict, total=False):
-    """Which file groups to cluster; `ClusteringTrigger` says what each means."""
+    """Which file groups to cluster: those for which all of these hold."""
 
     min_bytes: int | None
+    """The files have at least so many bytes. Default: not asked."""
     max_bytes: int | None
+    """The files have at most so many bytes. Default: not asked."""
     hours: float | None
+    """Nobody has written to it for so many hours. Default: not asked."""
     partitions: str | Sequence[str] | None
+    """It is in one of these partitions. Default: any."""
 
 
 class ResizeArguments(TypedDict, total=False):
-    """When to split and merge buckets; `ResizeTrigger` says what each means."""
+    """When to split and merge buckets, and how much at once. `ResizeTrigger` has the defaults."""
 
     file_bytes: int
+    """The size that a bucket should have. Default: 120 MiB, Hudi's size of a base file."""
     split_threshold: float
+    """Split a bucket whose files have more than so many times `file_bytes`. Default: 2."""
     merge_threshold: float
+    """Merge neighbours that together have at most so many times `file_bytes`. Default: 0.2, far below a half, so that
+    nothing is split and merged again."""
     min_buckets: int
+    """The fewest buckets of a partition. Default: 1."""
     max_buckets: int
+    """The most buckets of a partition. Default: 65,536, as many as there are numbers for."""
     partitions: str | Sequence[str] | None
+    """Only these partitions. Default: all."""
     partitions_at_once: int
+    """The most partitions in a round. Default: 10,000."""
     bytes_at_once: int
+    """The most bytes that a round rewrites; one change is made in any case. Default: 2 GiB, so that a round ends
+    soon."""
     policy: str | SplitPolicy
-    """Where to split: `middle`, `even`, or a function."""
+    """Where to split: `middle`, `even`, or a function. Default: `middle`, as Hudi does, which reads no keys."""
 
 
 class RetentionArguments(TypedDict, total=False):
-    """What a clean keeps; one of them is given."""
+    """What a clean keeps. Give one of them."""
 
     retain_commits: int | None
+    """All files that readers of so many last writes need. Default: not asked."""
     retain_hours: float | None
+    """All files that readers of the writes of so many last hours need. Default: not asked."""
     retain_versions: int | None
+    """So many versions of every file group. Default: not asked."""
 
 
 class MaintenanceArguments(TypedDict, total=False):
-    """A `Maintenance` in words, for commands and statements: the services are run of which something is given."""
+    """A `Maintenance` in words, for commands and SQL: a service runs if one of its words is given."""
 
     compact_delta_commits: int | None
+    """As `delta_commits` of a compaction. Default: not asked."""
     compact_log_bytes: int | None
+    """As `log_bytes` of a compaction. Default: not asked."""
     compact_log_ratio: float | None
+    """As `log_ratio` of a compaction. Default: not asked."""
     compact_hours: float | None
+    """As `hours` of a compaction. Default: not asked."""
     resize_file_bytes: int | None
+    """As `file_bytes` of a resize. Default: no resize."""
     clean_commits: int | None
+    """As `retain_commits` of a clean. Default: not asked."""
     clean_hours: float | None
+    """As `retain_hours` of a clean. Default: not asked."""
     clean_versions: int | None
+    """As `retain_versions` of a clean. Default: not asked."""
     archive_min: int | None
+    """As `keep_min` of an archive. Default: no archive."""
     archive_max: int | None
+    """As `keep_max` of an archive. Default: no archive."""
 
 
 class RulesArguments(TypedDict, total=False):
     """How a table gets other bucket rules."""
 
     bucket_number: int | None
-    """For partitions that no rule catches; None keeps the present one."""
+    """The count of partitions that no rule matches. Default: the present one."""
     rule_type: str
-    """`regex`, or another registered type."""
+    """`regex`, `range`, or a type that you have registered. Default: `regex`, which Hudi knows."""
     budget_bytes: int
-    """A task holds rows up to so many bytes, or those of one new bucket."""
+    """A task holds rows up to so many bytes, and at least those of one new bucket. Default: 256 MiB, so that a few
+    tasks fit into a small executor."""
 
 
 def check_query(query: QueryArguments) -> None:

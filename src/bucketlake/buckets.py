@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class Buckets:
-    """The buckets of a table. What changes them is a verb, or a plan for `table.run`."""
+    """The buckets of a table. Verbs change them; a `plan_…` says what a verb would do, and `table.run` does it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def show_config(self) -> tuple[HashingConfig, ...]:
-        """Return the versions of the table's bucket rules, oldest first; the last one counts."""
+        """Return all versions of the table's bucket rules, oldest first. The last one counts."""
         return look_at(self._store, lambda state: committed_versions(state.store, state.timeline))
 
     def overwrite(
@@ -44,11 +44,10 @@ class Buckets:
         progress: bool | None = None,
         **options: Unpack[RulesArguments],
     ) -> Rescaled:
-        """Give the table other rules, and write the partitions anew whose bucket count they change.
+        """Give the table other bucket rules, and rewrite the partitions whose counts they change.
 
-        `bucket_number` is for partitions that no rule catches; None keeps the present one. A simple-bucket table
-        gets rules this way too. Writers need not stop. A task holds rows up to `budget_bytes`, or those of one new
-        bucket. If it is cut off: `resume`, or `abort`.
+        A table with simple buckets gets rules this way too. Writers need not stop. If the call is cut off, `resume`
+        goes on with it and `abort` takes it back.
         """
         return _new_rules(rules, options, adds=False).rescale(self._store, given.tasks_of(spark, progress))
 
@@ -64,7 +63,7 @@ class Buckets:
         progress: bool | None = None,
         **options: Unpack[RulesArguments],
     ) -> Rescaled:
-        """Put rules before those that the table has; else as `overwrite`."""
+        """Put rules before those that the table has. Otherwise as `overwrite`."""
         return _new_rules(rules, options, adds=True).rescale(self._store, given.tasks_of(spark, progress))
 
     def plan_add(self, rules: str, **options: Unpack[RulesArguments]) -> plans.PlannedRescale:
@@ -72,14 +71,14 @@ class Buckets:
         return _new_rules(rules, options, adds=True).plan(self._store)
 
     def resume(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Rescaled:
-        """Go on with a rescale that was cut off. What it has written, and nobody has outdated since, is kept."""
+        """Go on with a rescale that was cut off. Files that it wrote, and that are still right, stay."""
         return resume_rescale(self._store, tasks=given.tasks_of(spark, progress))
 
     def rollback(self, instant: str, *, with_newer: bool = False) -> RescaleRollback:
-        """Take a rescale back, data and rules together. Returns what that deleted.
+        """Undo a rescale, data and rules together. Return what was deleted.
 
-        One that other rescales came after is refused; `with_newer` takes those back first. If something else depends
-        on one of them, none is taken back. A call that was cut off is finished by the same call again.
+        If other rescales came after it, the call is refused; `with_newer` undoes those first. If something else depends
+        on one of them, none is undone. If the call is cut off, call it again to finish.
         """
         return roll_back_rescale(
             self._store, given.text(instant, "instant"), with_newer=given.flag(with_newer, "with_newer")
@@ -98,10 +97,9 @@ class Buckets:
         progress: bool | None = None,
         **trigger: Unpack[ResizeArguments],
     ) -> Done[Clustered]:
-        """Split large buckets and merge small ones, round after round, until none is left.
+        """Split large buckets and merge small ones, in rounds, until nothing is left to do.
 
-        For tables with consistent or extendible hashing. Writers and readers go on. Resizes that are pending are
-        completed first.
+        For tables with consistent or extendible hashing. Writers and readers go on. Pending resizes come first.
         """
         tasks = given.tasks_of(spark, progress)
         rounds = given.whole_number(rounds, "rounds")
@@ -142,9 +140,10 @@ class Buckets:
         return undo_doubling(self._store, tasks=given.tasks_of(spark, progress))
 
     def abort(self, instant: str | None = None) -> RolledBack | None:
-        """Take back a rescale that was cut off, or the resize of an instant that is not completed.
+        """Undo a rescale that was cut off, or the pending resize of an instant.
 
-        None if the resize was completed meanwhile. What was written beside it stays. Nobody may be running it.
+        Rows that were written meanwhile stay. Nobody may be running it. It returns None if the resize was completed
+        meanwhile.
         """
         if instant is not None:
             return abort_resize(self._store, given.text(instant, "instant"))

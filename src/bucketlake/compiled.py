@@ -42,6 +42,15 @@ def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def keeps_compiled() -> str | None:
+    """Return the folder in which compiled functions are kept; None if there is none."""
+    if _numba.config.CACHE_DIR:
+        return str(_numba.config.CACHE_DIR)
+    if os.access(Path(__file__).parent, os.W_OK):
+        return str(Path(__file__).parent / "__pycache__")
+    return str(Path.home() / ".cache/numba") if _numba_has_a_place() else _own_folder()
+
+
 def _numba_has_a_place() -> bool:
     """Say whether numba may look for one: to a user without a home, `~` is a folder where the process runs."""
     if os.access(Path(__file__).parent, os.W_OK):

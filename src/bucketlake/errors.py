@@ -33,7 +33,7 @@ class BucketlakeError(Exception):
 
 
 class ConfigError(BucketlakeError):
-    """The caller can fix it by changing a path, an option or a value."""
+    """You can fix it: change a path, an option or a value."""
 
 
 class NotATableError(ConfigError):
@@ -52,7 +52,7 @@ class FilterError(ConfigError):
 
 
 class KeyElsewhereError(ConfigError):
-    """A key comes to one partition, and an index that has every key once has it in another."""
+    """A row names one partition, and the index of the whole table has its key in another."""
 
 
 class SchemaError(ConfigError):
@@ -60,7 +60,7 @@ class SchemaError(ConfigError):
 
 
 class TableExistsError(ConfigError):
-    """A table is to be created where one is."""
+    """There is a table already where one should be created."""
 
     def __init__(self, *, path: str) -> None:
         self.path = path
@@ -70,22 +70,22 @@ class TableExistsError(ConfigError):
 
 
 class LayoutMismatchError(ConfigError):
-    """Another bucket count, hash field or key encoding than the table's.
+    """The call names another bucket count, hash field or key encoding than the table has.
 
-    Writing by it would put keys that the table has into new file groups, as duplicates.
+    Writing with it would put known keys into new file groups, as duplicates.
     """
 
 
 class InstantError(ConfigError):
-    """An instant that is not there, or must stay as it is: it cannot be rolled back, restored to or protected."""
+    """An instant does not exist, or must stay as it is. It cannot be rolled back, restored to, or kept."""
 
 
 class ClockSkewError(ConfigError):
-    """This machine's clock and the store's are too far apart to tell who is alive."""
+    """The clocks of this machine and of the store are too far apart to tell which writers are alive."""
 
 
 class CorruptTableError(BucketlakeError):
-    """The bytes on disk break the format."""
+    """The bytes on disk break the format. `path` names the file."""
 
     def __init__(self, *, path: str, found: str, expected: str, remedy: str) -> None:
         self.path = path
@@ -99,11 +99,11 @@ class UnsafePathError(CorruptTableError):
 
 
 class DamagedFileError(CorruptTableError):
-    """A file that a commit tells of is gone, or is not what the commit tells."""
+    """A file of a commit is gone, or is not what the commit says it is."""
 
 
 class UnsupportedError(BucketlakeError):
-    """A valid table that uses a feature we do not have."""
+    """The table is valid, and uses a feature that bucketlake does not have."""
 
     def __init__(self, *, subject: str, found: str, supported: str, remedy: str) -> None:
         self.subject = subject
@@ -112,30 +112,30 @@ class UnsupportedError(BucketlakeError):
 
 
 class ProofError(BucketlakeError):
-    """What was written is not what was given; nothing of it is visible."""
+    """What was written is not what was given. Nothing of it is visible."""
 
 
 class SetupError(BucketlakeError):
-    """What bucketlake runs on is not there, such as Java."""
+    """Something that bucketlake needs is missing, such as Java."""
 
 
 class ConflictError(BucketlakeError):
-    """Another writer was in the way; nothing of ours is visible."""
+    """Another writer was in the way. Nothing of this write is visible."""
 
 
 class ConcurrentWriteError(ConflictError):
-    """Another write is under way, found when ours began."""
+    """Another write was already under way when this one began."""
 
 
 class IndexBeingBuiltError(ConcurrentWriteError):
-    """The index by which a table finds its keys is delisted, and being built."""
+    """The index that the write needs to look up keys is being built."""
 
 
 class CommitConflictError(ConflictError):
-    """Another write was faster, found when ours was to commit."""
+    """Another write committed first, to the same file groups or keys."""
 
     is_partial = False
-    """Whether only some of the file groups that ours wrote are concerned."""
+    """Whether only some of this write's file groups are concerned."""
 
 
 class StreamConflictError(ConflictError):
@@ -143,7 +143,7 @@ class StreamConflictError(ConflictError):
 
 
 class ReplayError(ProofError):
-    """A batch of a stream that was committed comes again with other rows."""
+    """Spark repeats a committed batch of a stream, with other rows."""
 
 
 def shown(value: object) -> str:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class MetadataTable:
-    """The metadata table of a table. What changes it is a verb, or a plan for `table.run`.
+    """Hudi's metadata table of a table. Verbs change it; a `plan_…` says what a verb would do, `table.run` does it.
 
-    A table that has one is listed by it, by Hudi and by us, instead of folder by folder. Every write and service keeps
-    it in step.
+    Readers and writers, Hudi's and ours, find files in it instead of listing folders. Every write and service keeps it
+    up to date.
     """
 
     def __init__(self, store: Store) -> None:
@@ -43,10 +43,12 @@ class MetadataTable:
     ) -> BuiltMetadata | None:
         """Build what the metadata table lacks, while writers go on; None if it lacks nothing.
 
-        With `record_index`, a record-level index too: Hudi then finds a key without reading every file group. It is of
-        the whole table, where a key must live in one partition, or `per_partition`; cut into `shards` files, those of
-        the table or of each partition, by default as many as its rows need. A table that finds its keys by such an
-        index gets it in any case, and takes no writes until it is there. Cut off, the next call goes on with it.
+        With `record_index`, it also builds a record-level index, by which Hudi finds a key without reading every file
+        group. The index is of the whole table, and then no key may be in two partitions, or `per_partition`. It has
+        `shards` files, for the table or for each partition, by default as many as the rows need. A table that finds its
+        keys by such an index gets it in any case, and takes no writes until it is there.
+
+        If a call is cut off, the next one goes on with it.
         """
         plan = self.plan_build(record_index=record_index, per_partition=per_partition, shards=shards)
         return plan.run(self._store, given.tasks_of(spark, progress))
@@ -61,9 +63,9 @@ class MetadataTable:
     def rebuild(
         self, *, spark: SparkSession | None = None, progress: bool | None = None
     ) -> BuiltMetadata | None:
-        """Build the metadata table anew, whatever there is of one. Until that is done, the table has none.
+        """Delete what there is of the metadata table, and build it again. Until that is done, the table has none.
 
-        With its record-level index and its secondary indexes, if it has any, or lost them.
+        Its record-level index and its secondary indexes are built again, too.
         """
         return self.plan_rebuild().run(self._store, given.tasks_of(spark, progress))
 
@@ -74,7 +76,7 @@ class MetadataTable:
     def grow_record_index(
         self, shards: int, *, spark: SparkSession | None = None, progress: bool | None = None
     ) -> BuiltRecordIndex | None:
-        """Cut the record-level index into another number of shards, of the table or of each partition.
+        """Give the record-level index another number of shards, for the table or for each partition.
 
         Keys are read while the index is there. Then it is delisted until the new one is listed, because Hudi counts
         shards by listing one folder. Our writers go on meanwhile, by the old shards; Hudi's do not know of the index.
@@ -88,7 +90,7 @@ class MetadataTable:
         return plans.plan_index_growth(self._store, given.whole_number(shards, "shards"))
 
     def drop(self, *, record_index: bool = False) -> DropMetadataTable:
-        """Delist and delete the metadata table; with `record_index`, only its record-level index. Returns what went."""
+        """Delete the metadata table; with `record_index`, only its record-level index. Return what was deleted."""
         return self.plan_drop(record_index=record_index).run(self._store)
 
     def plan_drop(self, *, record_index: bool = False) -> plans.PlannedMetadataDrop | plans.PlannedIndexDrop:
@@ -98,9 +100,9 @@ class MetadataTable:
         return plans.plan_metadata_drop(self._store)
 
     def delist(self) -> Delisted:
-        """Delist and delete those parts of the metadata table that bucketlake does not keep in step.
+        """Delete the parts of the metadata table that bucketlake does not keep up to date.
 
-        Hudi's writers make them again, unless they are told not to. To have every write delist them:
+        Hudi's writers make them again, unless they are told not to. To let every write delete them:
         `table.alter(on_unmaintained="delist")`.
         """
         return self.plan_delist().run(self._store)

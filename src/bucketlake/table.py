@@ -68,6 +68,7 @@ from bucketlake.read import (
     record_keys_of,
     unpublished_commit,
 )
+from bucketlake.report import TableReport, look_for_report
 from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.services import (
     ArchivePlan,
@@ -122,11 +123,11 @@ R = TypeVar("R")
 def parquet_files(
     paths: Paths, *, spark: SparkSession, storage_options: Mapping[str, str] | None = None
 ) -> Files:
-    """Take Parquet files as they are for rows to be written: `table.bulk_insert(parquet_files(path, spark=spark))`.
+    """Write Parquet files as they are: `table.bulk_insert(parquet_files(path, spark=spark))`.
 
-    A path is a file, or a folder of files that end in `.parquet`, without those whose path has a name that begins with
-    a dot or an underscore. All have the same columns; values that only stand in the names of folders are not read. The
-    tasks that write read the files, and their rows do not pass through Spark, which costs less than a frame does.
+    A path is a file, or a folder of files that end in `.parquet`. Files and folders whose names begin with a dot or an
+    underscore are left out. All files have the same columns, and values that are only in folder names are not read. The
+    writing tasks read the files, and their rows do not pass through Spark, which costs less than a frame does.
     `storage_options` are for object stores.
     """
     session = given.session_of(spark, "Without one, pyarrow.parquet.read_table reads into this process.")
@@ -158,26 +159,42 @@ def create_table(
 ) -> Table:
     """Make an empty table at `path`.
 
-    `schema` is an Arrow or Spark schema, rows that have it, or DDL text. What rows say of nulls is not taken for a
-    rule: all their columns may be null. Rows with one `key` are versions of a record; of two the one with the greater
-    `ordering` stays, without `ordering` the later one. A key is looked for within its `partition`.
+    `index` says where keys live. It is kept with the table, and every later writer keeps to it:
 
-    `index` says where keys live, and is stored with the table: every later writer keeps to it.
+        SimpleBuckets(4)                         every partition has 4 buckets
+        PartitionBuckets("^2026-,16", default=4) rules give partitions their counts
+        ConsistentBuckets(4)                     buckets split and merge as the table grows
+        ExtendibleBuckets(4)                     the same, by hash bits; Hudi reads the table and does not write to it
+        DynamicBuckets()                         new buckets open as others fill
+        RecordIndex()                            an index says where every key of the table lives
+        RecordIndex(per_partition=True)          the same, for each partition
 
-        SimpleBuckets(4)                                   every partition has 4 buckets; `buckets=4` is short for it
-        PartitionBuckets("2026-.*,16;^eu/,8", default=4)   partitions have counts by rules on their paths
-        ConsistentBuckets(4)                               buckets are split and merged while the table grows
-        ExtendibleBuckets(4)                               the same, by hash bits; Hudi reads it and never writes to it
-        RecordIndex()                                      the metadata table says where every key lives: one row for a
-                                                           key in the whole table, and it moves with its partition
-        RecordIndex(per_partition=True)                    the same for each partition
-        DynamicBuckets(assigners=8)                        the same, and new keys go to buckets that open as others fill
+    Args:
+        path: A folder, or the address of one in an object store.
+        schema: The columns: an Arrow or Spark schema, DDL text, or rows. Columns taken from rows may all be null.
 
-    In a `non_blocking` table, which is merge-on-read and has `ordering`, writers that open a bucket at the same time
-    may both commit: none needs to be run again. With `metadata`, it has Hudi's metadata table from the start: see
-    `Table.metadata`. `merge_schema` and `allow_missing_columns` say which rows fit the
-    table, and `maintenance` who compacts, cleans and archives it: see `Table.alter`. Without a `name`, a table is named
-    after its folder. A session, if given, says what TIMESTAMP means in a DDL text.
+        key: The key columns. Rows with one key are versions of one record.
+        partition: The partition columns. A key is looked for within its partition. Default: none, so one folder.
+        ordering: Of two versions, the one with the greater value here stays. Default: none, so the later one stays.
+        index: Where keys live: `SimpleBuckets(4)` and the other values, which the page on indexes compares. Default:
+            `SimpleBuckets(4)`, which costs a write least.
+        buckets: Short for `index=SimpleBuckets(N)`. Default: 4.
+        table_type: `COPY_ON_WRITE` or `MERGE_ON_READ`; `cow` and `mor` for short. Default: copy-on-write, as in Hudi.
+        name: The table's name. Default: the last part of its path.
+        hive_style: Whether folders are named `dt=2026-06-18`. Default: `False`, as in Hudi.
+        url_encode: Whether characters such as `/` are escaped in folder names. Default: `False`, as in Hudi.
+        allow_null_elements: Whether arrays may hold nulls. Default: `False`, because Hudi's own writer fails on them.
+        allow_missing_columns: Whether rows may lack columns, see `alter`. Default: `False`.
+        merge_schema: Whether every write may change the columns, see `alter`. Default: `False`.
+        non_blocking: Whether two writers that open one bucket at the same time may both commit. The table must be
+            merge-on-read and have `ordering`. Default: `False`, because it can then be neither overwritten nor
+            clustered.
+        maintenance: Who compacts, cleans and archives the table: `inline`, `service` or `off`, see `alter`.
+            Default: `inline`, so that nobody has to think of it.
+        metadata: Whether to make Hudi's metadata table at once, see `Table.metadata`. Default: `False`; an index that
+            needs it makes it.
+        spark: A session, which says what TIMESTAMP means in DDL text. Default: none.
+        storage_options: Options of the object store. Default: none.
     """
     given.gone(gone, create_table)
     if spark is not None:
@@ -246,9 +263,9 @@ class Table:
     ) -> Table:
         """Open the table at `path`.
 
-        A table that was made here says itself which `index` it has; another one is refused. Hudi stores no bucket
-        count with a table: the value that its writer had, `buckets=4` for short, lets reads by key skip the other
-        buckets. It is checked against the keys in the files, and nothing but speed depends on it.
+        A table that was made here knows its `index`. If you name another one, the call is refused. Hudi stores no
+        bucket count with a table. If you give the value that Hudi's writer had, `buckets=4` for short, reads by key
+        skip the other buckets. It is checked against the keys in the files, and only speed depends on it.
         """
         given.gone(gone, cls.open)
         store = open_store(given.path_text(path), storage_options)
@@ -266,10 +283,10 @@ class Table:
     ) -> Table:
         """Open a table that Hudi wrote with buckets, or with a record-level index, so that it can be written to.
 
-        Hudi keeps no bucket count. Every key is looked at, and must lie where `index` puts it; then that is stored with
-        the table. A wrong count is an error, which says the right one if it can be told. A table that Hudi has
-        rescaled, one with consistent hashing, or one with a record-level index, says itself what it has: then `index`
-        may be left out. The record-level index is compared with every key, both ways, and kept as it is.
+        Hudi keeps no bucket count, so you name it. Every key is checked: it must be where `index` puts it. Then `index`
+        is stored with the table. A wrong count is an error, which names the right one if it can be found. Leave `index`
+        out for a table that Hudi has rescaled, one with consistent hashing, or one with a record-level index: such a
+        table says what it has. A record-level index is compared with every key, both ways, and kept as it is.
         """
         given.gone(gone, cls.adopt)
         store = open_store(given.path_text(path), storage_options)
@@ -279,16 +296,17 @@ class Table:
     def plan_adopt(
         self, *, index: IndexValue | None = None, buckets: int | None = None
     ) -> plans.PlannedAdoption:
-        """Check every key as `adopt` does, and keep nothing; by default, against the index that it was opened with."""
+        """Check every key as `adopt` does, and store nothing. Without `index`, check the one the table was opened
+        with."""
         wanted = told(index, buckets)
         return plans.plan_adoption(self.store, self._told if wanted is None else wanted)
 
     def run(
         self, plan: plans.Plan[R], *, spark: SparkSession | None = None, progress: bool | None = None
     ) -> R:
-        """Do what a plan of this table says, on `spark` or in this process; return what was done.
+        """Do what a plan of this table says, on `spark` or in this process, and return what was done.
 
-        `CommitConflictError` if the table has moved on since it was made, and what it says would not be right any more.
+        If the table has changed since, so that the plan would be wrong, it raises `CommitConflictError`.
         """
         if not isinstance(plan, plans.Plan):
             raise ConfigError(
@@ -312,21 +330,24 @@ class Table:
         on_unmaintained: str | None = None,
         hudi_writes: bool | None = None,
     ) -> None:
-        """Change which rows the table takes, from the next write on, whoever writes it; None leaves things as they are.
+        """Change the settings of the table, for every writer, from the next write on. None leaves a setting as it is.
 
-        With `merge_schema`, every write may change the columns, as one that is given `merge_schema=True` may. With
-        `allow_missing_columns`, rows may lack columns that may be null: they are null then, also in a row that is
-        updated. Key, partition and ordering columns are never missing.
-
-        `maintenance` says who compacts, cleans and archives the table: its writers, after every fifteenth commit
-        (`inline`), `bucketlake service run` (`service`), or nobody (`off`). That keeps what readers of the last
-        `keep_commits` writes see, thirty unless it is set.
-
-        `on_unmaintained` says what becomes of parts of the metadata table that bucketlake does not keep in step, such
-        as Hudi's Bloom filters: a write refuses such a table (`refuse`), or delists them (`delist`).
-
-        `hudi_writes=False` promises that no writer of Hudi is beside ours, which a pipelined stream needs. Hudi may
-        still read the table.
+        Args:
+            merge_schema: Whether every write may add columns, widen a type, or let a column be null.
+                Default: as it is; `False` in a new table.
+            allow_missing_columns: Whether rows may lack nullable columns. They are null then, also in a row that is
+                updated. Key, partition and ordering columns are never missing. Default: as it is; `False` in a new
+                table.
+            maintenance: Who compacts, cleans and archives the table: its writers, after every fifteenth commit
+                (`inline`), `bucketlake service run` (`service`), or nobody (`off`).
+                Default: as it is; `inline` in a new table.
+            keep_commits: Maintenance keeps the files that readers of so many last writes need.
+                Default: as it is; 30 in a new table.
+            on_unmaintained: What a write does about parts of the metadata table that bucketlake does not keep in step,
+                such as Hudi's Bloom filters: `refuse` the table, or `delist` them. Default: as it is; `refuse` at
+                first.
+            hudi_writes: Whether Hudi may write to the table. `False` is a promise that a pipelined stream needs; Hudi
+                may still read the table. Default: as it is; `True` at first.
         """
         changes = options_of(
             merge_schema=given.flag_if_given(merge_schema, "merge_schema"),
@@ -348,13 +369,13 @@ class Table:
     def read(self, spark: SparkSession, **query: Unpack[QueryArguments]) -> DataFrame:
         """Read the table as a DataFrame.
 
-        `columns` and `filters` are used to read less; `filters` are `(column, operator, value)` and mean *and*.
-        `as_of` sees the table as it was; `begin` and `end` see what changed in (begin, end]; `read_optimized` reads
-        base files only. Changes are read up to `changes_until()`, from where the next read goes on.
+        With `columns` and `filters` it reads less. Filters are `(column, operator, value)`, and all of them must hold.
+        `as_of` reads the table as it was. `begin` and `end` read what changed after the first and up to the second.
+        `read_optimized` reads base files only. Changes are read up to `changes_until()`: start the next read there.
 
-        A moment is a `datetime`, a text such as `2026-06-18 12:00:00`, or an instant of 14 or 17 digits. A text has an
-        offset (`+02:00`, `Z`) or is in the session's zone, as in Spark; a time without a fraction is the end of its
-        second, as in Hudi. A `datetime` without a zone is in this process's, as in PySpark.
+        A moment is a `datetime`, a text such as `2026-06-18 12:00:00`, or an instant of 14 or 17 digits. A text without
+        an offset (`+02:00`, `Z`) is in the session's zone, as in Spark. A time without a fraction is the end of its
+        second, as in Hudi. A `datetime` without a zone is in this process's zone, as in PySpark.
         """
         session = given.session_of(spark, "Without one, to_arrow reads into this process.")
         return on_spark.read.scan(session, self.plan(in_zone=on_spark.in_zone_of(session), **query))
@@ -362,7 +383,7 @@ class Table:
     def to_arrow(self, **query: Unpack[QueryArguments]) -> pa.Table:
         """Read the table into memory, in this process: for small data.
 
-        Takes what `read` takes; but there is no session, and a moment without an offset is in this process's zone.
+        It takes what `read` takes. A moment without an offset is in this process's zone, because there is no session.
         """
         plan = self.plan(**query)
         return pa.Table.from_batches(read_all(plan), plan.context.schema)
@@ -377,8 +398,8 @@ class Table:
     ) -> pa.Table:
         """Fetch the rows with these keys, without a Spark job.
 
-        A key is the key column's value, or a mapping for a key of several columns. `partition` is a partition's path;
-        without it every partition is looked into, unless an index has recorded in which the keys are.
+        A key is the key column's value, or a mapping for a key of several columns. `partition` is a partition's path.
+        Without it, every partition is searched, unless an index says where the keys are.
         """
         wanted = given.keys_of(keys)
         generator = KeyGenerator.from_properties(self.properties)
@@ -400,8 +421,8 @@ class Table:
     ) -> pa.Table:
         """Fetch the rows that have one of these values in a column with a secondary index, without a Spark job.
 
-        A list holds values, and None is null. `partition` is a partition's path. The table is read as it is now; where
-        the index does not tell, because it is damaged, out of step or names very many rows, all file groups are read.
+        A list holds values, and None is null. `partition` is a partition's path. The table is read as it is now. If the
+        index is damaged, out of step, or names very many rows, all file groups are read instead.
         """
         name = given.text(column, "column")
         wanted = given.keys_of(values, are="values")
@@ -431,15 +452,15 @@ class Table:
         return lookup(plan, record_keys, unproven=index if self._is_told() else None)
 
     def upsert(self, rows: Rows, **options: Unpack[WriteArguments]) -> CommitSummary:
-        """Write `rows`: new keys are inserted, known ones updated unless the table has a newer version.
+        """Insert rows with new keys, and update those with known keys, unless the table has a newer version.
 
-        A row whose `_hoodie_is_deleted` is true deletes. A frame is written by Spark, and so are `parquet_files`, which
-        cost less than a frame of them. An Arrow table, a pandas or polars frame or a list of dicts is written by this
-        process, without Spark: for small data.
+        Spark writes a frame, and `parquet_files`, which cost less than a frame of them. This process writes an Arrow
+        table, a pandas or polars frame, or a list of dicts, without Spark: for small data. A row whose
+        `_hoodie_is_deleted` is true deletes.
 
-        With `op` the rows are a change feed: that column says what became of each, which was inserted, updated (before,
-        after) or deleted, in the words of Debezium, Flink or Delta, or in `op_words`. Of several rows of a key one
-        counts: by the ordering columns, or without them the last.
+        With `op`, the rows are a change feed. That column says whether a row was inserted, updated (before, after) or
+        deleted, in the words of Debezium, Flink or Delta, or in `op_words`. Of several rows of a key one counts: the
+        one with the greatest ordering value, or else the last.
         """
         return write_rows(self.store, rows, Operation.UPSERT, self._told, options)
 
@@ -454,11 +475,11 @@ class Table:
         """Start a query that upserts the rows of a streaming frame, each batch exactly once; return Spark's query.
 
         `checkpoint` is Spark's folder of the query. Its id says which stream this is, and every commit says which batch
-        of it: a batch that Spark sends again after a crash is known, and passed over. A new checkpoint is a new stream.
-        `trigger` says when batches begin: `10 seconds`, `available now`.
+        of the stream it wrote. So a batch that Spark sends again after a crash is skipped. A new checkpoint is a new
+        stream. `trigger` says when batches begin: `10 seconds`, `available now`.
 
-        Beside what `upsert` takes: a `name` for the query; `maintenance`, by default `beside`: services run in the
-        driver after every fifteenth commit, and no batch waits for them.
+        `maintenance` is `beside` by default: services run in the driver after every fifteenth commit, and no batch
+        waits for them.
         """
         writer = self.batch_writer(checkpoint=checkpoint, **stream)
         return streaming.query.start_query(frame, writer, trigger)
@@ -466,9 +487,10 @@ class Table:
     def batch_writer(
         self, *, checkpoint: str | PathLike[str], **stream: Unpack[StreamArguments]
     ) -> BatchWriter:
-        """Return the function that `upsert_stream` gives Spark, for a query of your own:
+        """Return the function that `upsert_stream` gives Spark, for a query of your own.
 
-        frame.writeStream.option("checkpointLocation", path).foreachBatch(table.batch_writer(checkpoint=path)).start()
+            writer = table.batch_writer(checkpoint=path)
+            frame.writeStream.option("checkpointLocation", path).foreachBatch(writer).start()
 
         `checkpoint` must be the one of that query.
         """
@@ -483,7 +505,7 @@ class Table:
     def query_progress(self, *, spark: SparkSession) -> DataFrame: ...
 
     def query_progress(self, *, spark: SparkSession | None = None) -> pa.Table | DataFrame:
-        """Return what became of each batch of a stream, a row each: an Arrow table, or a frame if `spark` is given.
+        """Return a row for each batch of a stream: an Arrow table, or a frame if `spark` is given.
 
         It is read from the commits of the active timeline.
         """
@@ -506,7 +528,7 @@ class Table:
     def overwrite(
         self, rows: Rows, *, whole_table: bool = False, **options: Unpack[WriteArguments]
     ) -> CommitSummary:
-        """Replace the partitions that `rows` have rows in, or with `whole_table` everything, by `rows`."""
+        """Replace the partitions that `rows` have rows in by `rows`; with `whole_table`, replace the whole table."""
         is_whole = given.flag(whole_table, "whole_table")
         operation = Operation.INSERT_OVERWRITE_TABLE if is_whole else Operation.INSERT_OVERWRITE
         return write_rows(self.store, rows, operation, self._told, options)
@@ -520,9 +542,9 @@ class Table:
     ) -> CommitSummary:
         """Delete rows, whatever their ordering values.
 
-        Rows, as `upsert` takes them, bring the key columns, and the partition columns or none of them; others are
-        passed over. Without partitions, and where keys are given as `get` takes them, the keys are looked up first: in
-        every partition, and deleted in each they are found in, unless `partition` names one. A list holds keys.
+        Give rows, as `upsert` takes them, or keys, as `get` takes them. A list holds keys. Rows need the key columns,
+        and all partition columns or none; other columns are ignored. Keys, and rows without partition columns, are
+        looked up first, and deleted in every partition that has them, or only in the one that `partition` names.
         """
         if given.is_rows(rows_or_keys):
             rows = given.rows_of(rows_or_keys, lambda: self.schema)
@@ -645,9 +667,7 @@ class Table:
     ) -> Done[Compacted]:
         """Merge logs into new base files, on `spark` or in this process.
 
-        Every file group that has logs; or those with at least `delta_commits` writes in them, of at least `log_bytes`,
-        or `log_ratio` times the bytes of the base file, or whose oldest is of `hours` ago. Compactions that are
-        pending, ours or Hudi's, are run first.
+        Without arguments, it compacts every file group that has logs. Pending compactions, ours or Hudi's, run first.
         """
         trigger, tasks = compaction_trigger(when), given.tasks_of(spark, progress)
         return Done(services.compact_table(self.store, trigger=trigger, tasks=tasks))
@@ -665,8 +685,8 @@ class Table:
     ) -> Done[Cleaned]:
         """Delete files that nobody needs any more, on `spark` or in this process.
 
-        One of three says what is kept: what readers of the last `retain_commits` writes, or of the last `retain_hours`,
-        see; or `retain_versions` of every file group. Cleans that were cut off are finished first.
+        Say what to keep with one of `retain_commits`, `retain_hours` and `retain_versions`. Cleans that were cut off
+        are finished first.
         """
         kept, tasks = retention(retain), given.tasks_of(spark, progress)
         return Done(services.clean_table(self.store, retain=kept, tasks=tasks))
@@ -683,11 +703,10 @@ class Table:
         progress: bool | None = None,
         **which: Unpack[ClusteringArguments],
     ) -> Done[Clustered]:
-        """Write file groups anew with their rows sorted `by` some columns, on `spark` or in this process.
+        """Rewrite file groups with their rows sorted `by` some columns, on `spark` or in this process.
 
-        All, or those of `partitions`, of `min_bytes` to `max_bytes`, that nobody has written to for `hours`. What is
-        sorted so already is left alone. Writers come first: a clustering that one has overtaken is taken back, and
-        `CommitConflictError` raised.
+        File groups that are sorted already are left alone. Writers win: if one writes to a file group meanwhile, the
+        clustering rolls back and raises `CommitConflictError`.
         """
         columns, trigger = given.names(by, "by"), clustering_trigger(which)
         tasks = given.tasks_of(spark, progress)
@@ -700,7 +719,13 @@ class Table:
         return plans.plan_clustering(self.store, given.names(by, "by"), clustering_trigger(which))
 
     def archive(self, *, keep_min: int = KEEP_MIN, keep_max: int = KEEP_MAX) -> ArchivePlan:
-        """Move old instants to the history: with more than `keep_max` writes on the timeline, all but `keep_min`."""
+        """Move old instants to the history.
+
+        Args:
+            keep_min: How many writes stay on the timeline. Default: 20, as in Hudi.
+            keep_max: Nothing is moved until the timeline has more writes than this. Default: 30, as in Hudi, so that
+                not every commit archives.
+        """
         least, most = given.whole_number(keep_min, "keep_min"), given.whole_number(keep_max, "keep_max")
         return services.archive_table(self.store, keep_min=least, keep_max=most)
 
@@ -710,7 +735,7 @@ class Table:
         return plans.plan_archive(self.store, keep_min=least, keep_max=most)
 
     def rollback(self, instant: str) -> RollbackOrder:
-        """Take an instant back: the newest write, or one that was cut off. Returns what that deleted."""
+        """Undo an instant: the newest write, or one that was cut off. Return what was deleted."""
         return self.plan_rollback(instant).run(self.store)
 
     def plan_rollback(self, instant: str) -> plans.PlannedRollback:
@@ -718,7 +743,7 @@ class Table:
         return plans.plan_rollback(self.store, given.text(instant, "instant"))
 
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> Savepoint:
-        """Keep the table as it was after a write, the newest if none is named: its files stay."""
+        """Keep the files of the table as it was after a write; without `instant`, after the newest one."""
         return services.create_savepoint(self.store, instant, user=_user(), comment=comment)
 
     def savepoints(self) -> tuple[Savepoint, ...]:
@@ -726,25 +751,25 @@ class Table:
         return look_at(self.store, services.list_savepoints)
 
     def delete_savepoint(self, instant: str) -> Savepoint:
-        """Give up the savepoint of a write, and return it; the next clean may delete what only it needed."""
+        """Delete the savepoint of a write, and return it. The next clean may delete the files that only it needed."""
         return self.plan_delete_savepoint(instant).run(self.store)
 
     def plan_delete_savepoint(self, instant: str) -> plans.PlannedSavepointDeletion:
-        """Say what `delete_savepoint` would give up."""
+        """Say what `delete_savepoint` would delete."""
         return plans.plan_savepoint_deletion(self.store, given.text(instant, "instant"))
 
     def restore(self, instant: str) -> RestoreOrder:
-        """Go back to a savepoint: every later write is rolled back. Returns what that deleted."""
+        """Go back to a savepoint: roll back every later write. Return what was deleted."""
         return self.plan_restore(instant).run(self.store)
 
     def plan_restore(self, instant: str) -> plans.PlannedRestore:
-        """Say what `restore` would take back."""
+        """Say what `restore` would roll back."""
         return plans.plan_restore(self.store, given.text(instant, "instant"))
 
     def maintain(
         self, maintenance: Maintenance, *, spark: SparkSession | None = None, progress: bool | None = None
     ) -> Round:
-        """Run a round of services: those that `maintenance` names, as far as they are due. None of them raises."""
+        """Run the services that `maintenance` names and that are due. A service that fails is named in the result."""
         tasks = given.tasks_of(spark, progress)
         return services.run_maintenance(self.store, checked_maintenance(maintenance), tasks=tasks)
 
@@ -757,7 +782,7 @@ class Table:
         return services.check_table(self.store, tasks=given.tasks_of(spark, progress))
 
     def repair(self, *, spark: SparkSession | None = None, progress: bool | None = None) -> Repaired:
-        """Mend what indexes have wrong of keys and values, and keys with several rows, on `spark` or in this process.
+        """Mend wrong entries of indexes, and keys with several rows, on `spark` or in this process.
 
         It is one commit, which `rollback` takes back.
         """
@@ -767,7 +792,7 @@ class Table:
     def plan_repair(
         self, *, spark: SparkSession | None = None, progress: bool | None = None
     ) -> plans.PlannedRepair:
-        """Say what `repair` would mend: which keys and values, where their rows are, and which of several stays."""
+        """Say what `repair` would mend: which keys and values, where their rows are, and which row stays."""
         return plans.plan_repair(self.store, tasks=given.tasks_of(spark, progress))
 
     def create_index(
@@ -780,13 +805,14 @@ class Table:
         spark: SparkSession | None = None,
         progress: bool | None = None,
     ) -> BuiltSecondaryIndex | None:
-        """Build a secondary index of the values of a column, on `spark` or in this process, while writers go on.
+        """Build a secondary index of a column, on `spark` or in this process, while writers go on.
 
-        It leads from a value to the keys of rows, and the record-level index from there to their files: a table has to
-        have one, of the whole table. With `record_index`, one that has none gets it first; no key may be in two
-        partitions then. It is cut into `shards` files, by default as many as the rows need. Every write keeps it.
+        A secondary index leads from a value to the keys of rows. A record-level index of the whole table leads from
+        there to their files, so the table needs one. `record_index` builds it first if it is missing; then no key may
+        be in two partitions. The index has `shards` files, by default as many as the rows need. Every write keeps it up
+        to date.
 
-        Cut off, the next call goes on with it. None, if somebody else has built it meanwhile.
+        If a call is cut off, the next one goes on with it. It returns None if somebody else built the index meanwhile.
         """
         plan = self.plan_create_index(name, on=on, shards=shards, record_index=record_index)
         return plan.run(self.store, given.tasks_of(spark, progress))
@@ -804,7 +830,7 @@ class Table:
         )
 
     def drop_index(self, name: str) -> DroppedIndex:
-        """Delist a secondary index, and delete it, or what there is of a build that was cut off."""
+        """Delete a secondary index, or what a build that was cut off has left of it."""
         return self.plan_drop_index(name).run(self.store)
 
     def plan_drop_index(self, name: str) -> plans.PlannedSecondaryDrop:
@@ -812,26 +838,26 @@ class Table:
         return plans.plan_secondary_drop(self.store, given.text(name, "the name of the index"))
 
     def indexes(self) -> tuple[IndexStatus, ...]:
-        """List the secondary indexes: the column of each, how much there is of it, and whether it is in step."""
+        """List the secondary indexes: their columns, their sizes, and whether each is in step with the table."""
         return look_at(self.store, list_indexes)
 
     @property
     def buckets(self) -> Buckets:
-        """How many buckets partitions have, and how that is changed."""
+        """The bucket counts of partitions, and what changes them."""
         return Buckets(self.store)
 
     @property
     def metadata(self) -> MetadataTable:
-        """Hudi's metadata table: built, looked at, dropped."""
+        """Hudi's metadata table of this table, and what builds, shows and drops it."""
         return MetadataTable(self.store)
 
     def query(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> Query:
-        """Check a request against the table, reading nothing but its metadata."""
+        """Check what a read would ask for, against the table's metadata. No row is read."""
         check_query(query)
         return look_at(self.store, lambda state: make_query(state, in_zone=in_zone, **query))
 
     def plan(self, *, in_zone: InZone = in_process_zone, **query: Unpack[QueryArguments]) -> ReadPlan:
-        """Decide what a read would read. `in_zone` gives texts without an offset their zone: this process's."""
+        """Say what a read would open. `in_zone` gives texts without an offset their zone: this process's."""
         check_query(query)
         # Claims are read before the timeline: see `read.settled`.
         claims = list_claims(self.store) if query.get("begin") is not None else None
@@ -845,13 +871,13 @@ class Table:
         return look_at(self.store, plan)
 
     def changes_until(self) -> str | None:
-        """Return the completion time up to which all changes of the table can be read; None if it has none.
+        """Return the completion time up to which all changes can be read; None if there are none.
 
         It is the end to read up to, and the begin to go on from:
 
-        until = table.changes_until()
-        table.read(spark, begin=since, end=until)
-        since = until
+            until = table.changes_until()
+            table.read(spark, begin=since, end=until)
+            since = until
         """
         claims = list_claims(self.store)
         timeline = load_timeline(self.store, self.properties)
@@ -866,6 +892,19 @@ class Table:
         return look_at(
             self.store,
             lambda state: inspection.describe(state, self._index(state, None), changes_until=until),
+        )
+
+    def report(self) -> TableReport:
+        """Draw the table on one page: buckets, skew, commits, indexes, and what to do next.
+
+        A notebook shows it, `report.save("report.html")` keeps it, and it needs no network. No row is read.
+        """
+        until = self.changes_until()
+        return TableReport(
+            look_at(
+                self.store,
+                lambda state: look_for_report(state, self._index(state, None), changes_until=until),
+            )
         )
 
     def timeline(self) -> tuple[inspection.TimelineEntry, ...]:
@@ -890,10 +929,10 @@ class Table:
     def locations(self, partition: str = "", *, spark: SparkSession) -> DataFrame: ...
 
     def locations(self, partition: str = "", *, spark: SparkSession | None = None) -> pa.Table | DataFrame:
-        """Return where the keys of a partition live, by its path: an Arrow table, or a frame if `spark` is given.
+        """Return where the keys of a partition live: an Arrow table, or a frame if `spark` is given.
 
-        The columns are the record key, the id of its file group, and the number of the bucket if the table has dynamic
-        ones. They come from the record-level index of the table: no row is read.
+        `partition` is a path. The columns are the record key, the id of its file group, and the bucket's number if the
+        table has dynamic buckets. They come from the record-level index: no row is read.
         """
         given.text(partition, "partition")
         found = look_at(
@@ -902,11 +941,11 @@ class Table:
         return found if spark is None else _framed(found, spark)
 
     def explain(self, key: Key, *, partition: str | None = None) -> inspection.Explanation:
-        """Say where a key lives and why: what is hashed, which rule decides, which file group, who wrote to it last.
+        """Say where a key lives and why: what is hashed, which rule decides, its file group, and who wrote to it last.
 
-        A key is what `get` takes; `partition` is a partition's path, needed if the table has partitions. A record-level
-        index of the whole table needs none: it knows where the key is, and in which of its files that is said. So do
-        secondary indexes of the values of its row.
+        A key is what `get` takes. `partition` is a partition's path. A table with partitions needs it, unless it has a
+        record-level index of the whole table. With indexes, the result also says which of their files have the key, and
+        the values of its row.
         """
         if partition is not None:
             given.text(partition, "partition")

@@ -62,9 +62,9 @@ def test_every_id_a_test_claims_to_show_is_a_requirement() -> None:
     assert set(features.shown()) <= known
 
 
-def test_the_feature_table_of_the_readme_is_up_to_date() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert _features().readme_with_table(readme) == readme, "run: make features FEATURES_ARGS=--readme"
+def test_the_page_of_features_is_up_to_date() -> None:
+    features = _features()
+    assert features.PAGE.read_text() == features.page(), "run: make features FEATURES_ARGS=--page"
 
 
 @pytest.mark.parametrize(

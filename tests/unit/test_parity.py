@@ -42,6 +42,7 @@ OTHER_STATEMENTS = {
     "upsert_stream": "INSERT INTO, for rows that are all there: a statement starts no query",
     "batch_writer": "a function for a query of Python's",
     "open": "every statement opens the tables that it names",
+    "report": "a page: CALL layout and CALL timeline return its rows",
     "run": "a plan is a value of Python's; the verb beside it does what it says",
 }
 """What SQL does by other statements than CALL."""
@@ -77,6 +78,8 @@ COMMANDS_ONLY = {
     "create": "create_table: a function of Python, and CREATE TABLE in SQL",
     "sql": "a statement, for SQL",
     "service.run": OTHER_COMMANDS["maintain"],
+    "doctor": "bucketlake.doctor: about a machine, not a table",
+    "demo": "a show for a person",
 }
 
 NOT_IN_TEXT = {
@@ -107,6 +110,7 @@ OF_A_COMMAND_ONLY = {
     "get_by": {"index", "buckets"},
     "describe": {"index", "buckets", "process"},  # and what `bucketlake.memory_in_use` says
     "layout": {"index", "buckets"},
+    "report": {"index", "buckets", "output"},
     "explain": {"index", "buckets"},
     "locations": {"limit", "every"},
     "query_progress": {"limit", "every"},

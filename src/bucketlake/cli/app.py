@@ -22,7 +22,7 @@ from bucketlake.table import Table
 app = typer.Typer(
     name="bucketlake",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Examples: bucketlake demo; bucketlake describe /data/orders; bucketlake COMMAND --help",
     pretty_exceptions_enable=False,
 )
 
@@ -41,7 +41,7 @@ def root(
         bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Make, write, read Hudi tables, and look into them, without Hudi."""
+    """Make, write, read and inspect Hudi tables, without Hudi."""
 
 
 TablePath = Annotated[str, typer.Argument(metavar="TABLE", help="Path or URI of the table.")]

@@ -30,7 +30,7 @@ RuleType = Annotated[str, typer.Option(help="The type of the rules, as the table
 
 @buckets.command("show-config")
 def show_config(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
-    """Show the versions of a table's bucket rules, oldest first; the last one counts."""
+    """Show the versions of a table's bucket rules, oldest first. The last one counts."""
     versions = open_table(table, storage).buckets.show_config()
     facts = [
         {"instant": v.instant, "rules": v.expressions, "default": v.default_count, "type": v.rule_type}
@@ -109,7 +109,7 @@ def rollback(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Take a rescale back, data and rules together. Says what it would do unless --yes."""
+    """Undo a rescale, data and rules together. Says what it would do unless --yes."""
     opened = open_table(table, storage).buckets
     if yes:
         found = opened.rollback(instant, with_newer=with_newer)

@@ -29,9 +29,9 @@ def cluster(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Write file groups anew with their rows sorted. Says what it would do unless --yes.
+    """Rewrite file groups with their rows sorted. Says what it would do unless --yes.
 
-    What is sorted by these columns already, and has no logs, is left alone. Clusterings that are pending are run first.
+    File groups that are sorted already, and have no logs, are left alone. Pending clusterings run first.
     """
     found = open_table(table, storage)
     columns = tuple(name.strip() for name in by.split(",") if name.strip())

@@ -54,6 +54,8 @@ _REMEDIES = {
 }
 _WRONG_PATH = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP})
 _SHOW_WHERE = "BUCKETLAKE_TRACEBACK"
+"""An environment variable: if it is set, a command that fails also prints where in the code. Default: not set, because
+the message says what to do."""
 
 # What Spark says of a failure is a page; these lines of it tell what happened.
 _PYTHON_FAULT = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?:: .*)?$", re.MULTILINE)

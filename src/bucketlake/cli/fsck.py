@@ -32,7 +32,7 @@ def fsck(
 ) -> None:
     """Read and check every file, key and sum of a table; exits with 3 if anything is wrong.
 
-    Changes nothing but hoodie.properties, with --repair and --yes. What dead writers left is a note.
+    With --repair and --yes it mends hoodie.properties. Otherwise it changes nothing. What dead writers left is fine.
     """
     store = open_store(table, pairs(storage or ()))
     if repair:

@@ -49,7 +49,7 @@ def archive(
 def rollback(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
-    """Take an instant back: the newest write, or one that was cut off. Says what it would do unless --yes."""
+    """Undo an instant: the newest write, or one that was cut off. Says what it would do unless --yes."""
     opened = open_table(table, storage)
     order = opened.rollback(instant) if yes else opened.plan_rollback(instant).work
     facts = {
@@ -66,7 +66,7 @@ def rollback(
 def restore(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
-    """Go back to a savepoint: every later write is rolled back. Says what it would do unless --yes."""
+    """Go back to a savepoint: roll back every later write. Says what it would do unless --yes."""
     opened = open_table(table, storage)
     order = opened.restore(instant) if yes else opened.plan_restore(instant).work
     facts = {
@@ -97,7 +97,7 @@ def savepoint(
 def delete_savepoint(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
-    """Give up a savepoint. Says what it would do unless --yes."""
+    """Delete a savepoint. Says what it would do unless --yes."""
     opened = open_table(table, storage)
     plan = opened.plan_delete_savepoint(instant)
     if yes:

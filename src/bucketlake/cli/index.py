@@ -37,7 +37,7 @@ def create(
 ) -> None:
     """Build an index of a column, while writers go on. Says what it would do unless --yes.
 
-    Cut off, it goes on when it is run again.
+    If it is cut off, run it again to go on.
     """
     opened = open_table(table, storage)
     plan = opened.plan_create_index(name, on=on, shards=shards, record_index=record_index)
@@ -53,7 +53,7 @@ def create(
 def drop(
     table: TablePath, name: Name, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
-    """Delist an index, and delete it. Says what it would do unless --yes."""
+    """Delete an index. Says what it would do unless --yes."""
     opened = open_table(table, storage)
     work = opened.drop_index(name) if yes else opened.plan_drop_index(name).work
     facts = {"done": yes, "name": name, "files": len(work.files), "size_bytes": work.size_bytes}
@@ -62,7 +62,7 @@ def drop(
 
 @index.command("list")
 def list_(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
-    """List the indexes: column, shards, entries, bytes, and whether readers go by it."""
+    """List the indexes: column, shards, entries, bytes, and whether readers use it."""
     opened = open_table(table, storage)
     found = opened.indexes()
     numbers = ("shards", "entries", "size")

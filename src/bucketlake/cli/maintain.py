@@ -30,7 +30,7 @@ def adopt(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Check every key of a table that Hudi made, and keep with it where keys live, as its writer was told it."""
+    """Check every key of a table that Hudi made, and store with the table where keys live."""
     opened = open_table(table, storage)
     with progress_bar("file groups") as on_progress:
         plan = plan_adoption(opened.store, index_value(index, buckets), on_progress=on_progress)

@@ -45,7 +45,7 @@ def build(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Build what the metadata table lacks, while writers go on. Cut off, it goes on when it is run again."""
+    """Build what the metadata table lacks, while writers go on. If it is cut off, run it again to go on."""
     opened = open_table(table, storage)
     plan = opened.metadata.plan_build(record_index=record_index, per_partition=per_partition, shards=shards)
     _build(opened, plan, yes=yes, spark=spark, as_json=as_json)
@@ -59,7 +59,7 @@ def rebuild(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Build the metadata table anew, whatever there is of one. Until that is done, the table has none."""
+    """Delete what there is of the metadata table, and build it again. Until that is done, the table has none."""
     opened = open_table(table, storage)
     _build(opened, opened.metadata.plan_rebuild(), yes=yes, spark=spark, as_json=as_json)
 
@@ -73,9 +73,9 @@ def grow_record_index(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Cut the record-level index into another number of shards. Says what it would do unless --yes.
+    """Give the record-level index another number of shards. Says what it would do unless --yes.
 
-    It is delisted for a while: a table that finds its keys by it takes no writes then.
+    The index is delisted for a while. Our writers go on meanwhile. Hudi's do not see the index until it is there again.
     """
     opened = open_table(table, storage)
     plan = opened.metadata.plan_grow_record_index(shards)
@@ -94,7 +94,7 @@ def _build(table: Table, plan: PlannedMetadataBuild, *, yes: bool, spark: bool, 
 
 @metadata.command("delist")
 def delist(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: Storage = None) -> None:
-    """Delist and delete those parts of the metadata table that bucketlake does not keep in step."""
+    """Delete the parts of the metadata table that bucketlake does not keep up to date."""
     opened = open_table(table, storage)
     plan = opened.metadata.plan_delist()
     done = opened.run(plan) if yes else None
@@ -113,7 +113,7 @@ def drop(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Delist and delete the metadata table. Says what it would do unless --yes."""
+    """Delete the metadata table. Says what it would do unless --yes."""
     opened = open_table(table, storage)
     planned = opened.metadata.plan_drop(record_index=record_index)
     plan, store = planned.work, opened.store

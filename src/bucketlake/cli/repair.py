@@ -17,7 +17,7 @@ def repair(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Mend the indexes of a table, and keys with several rows. Says what it would do unless --yes.
+    """Mend wrong entries of indexes, and keys with several rows. Says what it would do unless --yes.
 
     Reads every key, and every indexed value. It is one commit: `bucketlake rollback` takes it back.
     """

@@ -59,8 +59,7 @@ def resize(
 ) -> None:
     """Split large buckets and merge small neighbours. Draws the rings before and after unless --yes.
 
-    For tables with consistent or extendible hashing. Writers and readers go on. Resizes that are pending are completed
-    first.
+    For tables with consistent or extendible hashing. Writers and readers go on. Pending resizes are completed first.
     """
     found = open_table(table, storage).buckets
     which: ResizeArguments = {
@@ -167,7 +166,7 @@ def abort(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Take back a rescale that was cut off, or a resize that is not completed; what was written beside it stays."""
+    """Undo a rescale that was cut off, or a pending resize. Rows that were written meanwhile stay."""
     opened = open_table(table, storage)
     plan = opened.buckets.plan_abort(instant)
     done = opened.run(plan) if yes else None

@@ -73,9 +73,10 @@ def run(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Sweep up after dead writers, compact, clean and archive: what is asked for, and due. A line per round.
+    """Compact, clean and archive what is due, in rounds. Prints a line per round.
 
-    Without a choice, a table that is maintained inline or by a service gets what its writers would do.
+    It sweeps up after dead writers first. Only the services that you name run. If you name none, a table whose
+    maintenance is `inline` or `service` gets what its writers would do.
     """
     keep_min, keep_max = archive or (None, None)
     opened = open_table(table, storage)

@@ -43,7 +43,7 @@ def compact(
 ) -> None:
     """Merge logs into new base files. Says what it would do unless --yes.
 
-    Without an option, every file group that has logs is compacted. Compactions that are pending are run first.
+    Without an option, it compacts every file group that has logs. Pending compactions run first.
     """
     opened = open_table(table, storage)
     when: CompactionArguments = {

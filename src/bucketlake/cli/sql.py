@@ -34,7 +34,7 @@ def sql(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Run an SQL statement on tables, which it calls by name or as bucketlake.`/path`."""
+    """Run an SQL statement. It names tables by their names, or by their paths: bucketlake.`/path`."""
     screen = Screen(as_json)
     session = on_spark.local.local_session()
     values, options = pairs(args or (), "--arg"), pairs(storage or ())

@@ -17,7 +17,7 @@ app.add_typer(stream, name="stream")
 
 @stream.command("status")
 def status(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
-    """Say how far each stream is, how quick, and how far compaction is behind it."""
+    """Show how far each stream is, how fast it is, and how far compaction is behind."""
     opened = open_table(table, storage)
     found = opened.stream_status()
     numbers = ("batch", "batches", "rows", "rows/s", "p50 s", "p95 s", "behind")
@@ -49,7 +49,7 @@ def progress(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Print what became of each batch: rows, inserts, updates, deletes, files, bytes, seconds by stage."""
+    """Print a row for each batch: rows, inserts, updates, deletes, files, bytes, seconds by stage."""
     found = open_table(table, storage).query_progress()
     show_rows(found if every else found.slice(max(0, found.num_rows - limit)), Screen(as_json))
 

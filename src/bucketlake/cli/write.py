@@ -165,7 +165,7 @@ def alter(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Change which rows a table takes, and who maintains it, from the next write on."""
+    """Change the settings of a table, for every writer, from the next write on."""
     opened = open_table(table, storage)
     said = (merge_schema, allow_missing_columns, maintenance, keep_commits, on_unmaintained, hudi_writes)
     if all(value is None for value in said):
@@ -210,7 +210,7 @@ def upsert(
     as_json: AsJson = False,
     storage: Storage = None,
 ) -> None:
-    """Write the rows of files, in one commit: new keys are inserted, known ones updated, deleted ones (--op) go."""
+    """Write the rows of files, in one commit: insert new keys, update known ones, delete what --op says."""
     words = pairs(op_words or (), "--op-word")
     write = _loads(partial(Table.upsert, op=op, op_words=words), op=op)
     write(table, files, format_, merge_schema, log_format, spark, as_json, storage)
@@ -239,7 +239,7 @@ def _loads(write: Callable[..., CommitSummary], *, op: str | None = None) -> Cal
 
 app.command(
     "bulk-insert",
-    help="Load the rows of files into new buckets, in one commit; where a bucket has rows already they are merged.",
+    help="Load the rows of files for the first time, in one commit. Does what upsert does.",
 )(_loads(Table.bulk_insert))
 
 

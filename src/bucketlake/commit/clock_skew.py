@@ -29,7 +29,7 @@ def check_clock(store: Store, *, now_ms: Callable[[], int] = system_ms) -> None:
     """Raise `ClockSkewError` if this machine's clock and the store's are more than a minute apart."""
     if monotonic() < _trusted.get(store.uri, 0.0):
         return
-    skew = _skew(store, now_ms)
+    skew = clock_skew_ms(store, now_ms=now_ms)
     if abs(skew) <= SKEW_MAX_MS:
         _trusted[store.uri] = monotonic() + TRUSTED_SECONDS
     if abs(skew) > SKEW_MAX_MS:
@@ -40,7 +40,7 @@ def check_clock(store: Store, *, now_ms: Callable[[], int] = system_ms) -> None:
         )
 
 
-def _skew(store: Store, now_ms: Callable[[], int]) -> int:
+def clock_skew_ms(store: Store, *, now_ms: Callable[[], int] = system_ms) -> int:
     """Return by how many milliseconds this machine's clock is ahead, as far as a request's duration lets us tell."""
     path = f"{PROBES}{secrets.token_hex(8)}"
     before = now_ms()

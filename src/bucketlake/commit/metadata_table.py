@@ -68,9 +68,10 @@ from bucketlake.timeline import (
 LISTED = "hoodie.table.metadata.partitions"
 LISTED_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 UNMAINTAINED = "bucketlake.metadata.unmaintained"
-"""A table property: what becomes of partitions that a write would not keep in step, see `OnUnmaintained`."""
+"""A table property: what a write does about parts of the metadata table that we do not keep in step: `refuse` or
+`delist`. Default: `refuse`, because Hudi may need them."""
 DELISTINGS = "bucketlake.metadata.delistings"
-"""A table property: how often that was done."""
+"""A table property: how often that was done. Default: 0. We set it."""
 
 
 class OnUnmaintained(StrEnum):

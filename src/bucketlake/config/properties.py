@@ -115,9 +115,12 @@ class MaintenanceMode(StrEnum):
 
 
 MAINTENANCE = "bucketlake.maintenance"
-"""The table property that says which. A table that was made before it was there, or by Hudi, has none: off."""
+"""A table property: who compacts, cleans and archives the table: its writers (`inline`), `bucketlake service run`
+(`service`), or nobody (`off`). Default: `off` if it is missing, because such a table is Hudi's or an old one; new
+tables get `inline`."""
 KEEP_COMMITS = "bucketlake.maintenance.keep.commits"
-"""A table property: of how many writes the files are kept, if not of as many as by default."""
+"""A table property: maintenance keeps the files that readers of so many last writes need. Default: 30, because each one
+more makes every commit and read list a few files more."""
 
 
 class TimelineTimezone(StrEnum):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from bucketlake.datasource.options import SinkOptions, SourceOptions, StreamOptions
 from bucketlake.datasource.reader import Reader
 from bucketlake.datasource.stream import StreamReader, stream_schema
 from bucketlake.datasource.writer import LogWriter
+from bucketlake.errors import ConfigError
 from bucketlake.spark import arrow_schema, ddl
 from bucketlake.table import Table
 
@@ -45,6 +52,13 @@ class BucketlakeSource(DataSource):
         """Return what reads the table as a stream."""
         options, columns = StreamOptions.parse(self.options), arrow_schema(schema.jsonValue())
         return StreamReader(options, columns, has_every_column=self.has_every_column)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
+        """Refuse: rows of a batch cannot be brought to their buckets here."""
+        raise ConfigError(
+            'writeStream.format("bucketlake") cannot upsert: Spark does not let a Python data source bring the rows of '
+            "a key together. Use table.upsert_stream(frame, checkpoint=...), which writes every batch exactly once."
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return LogWriter.begin(SinkOptions.parse(self.options), schema, overwrite=overwrite)

@@ -18,9 +18,9 @@ from bucketlake.index.index import Index
 from bucketlake.index.simple import SimpleIndex
 
 DOUBLING = "bucketlake.buckets.doubling"
-"""How many buckets a partition had, as long as the doubling is not over."""
+"""A table property: how many buckets a partition had before an unfinished doubling. Default: none. We set it."""
 DOUBLED = "bucketlake.buckets.doubled"
-"""When one was over: the time of an instant that nobody had before."""
+"""A table property: when the last doubling was finished, as an instant. Default: none. We set it."""
 
 
 def count_before(properties: TableProperties) -> int | None:

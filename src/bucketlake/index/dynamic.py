@@ -38,10 +38,14 @@ from bucketlake.state import TableState, logged_keys
 from bucketlake.storage import in_parallel, render_bytes
 
 ASSIGNERS_KEY = "bucketlake.dynamic.assigners"
+"""A table property: how many buckets of a partition take new keys at the same time. Default: 8, so that a few cores can
+write one partition."""
 KEYS_KEY = "bucketlake.dynamic.keys.per.bucket"
+"""A table property: a bucket with so many keys is full. Default: 2,000,000."""
 BYTES_KEY = "bucketlake.dynamic.bytes.per.bucket"
+"""A table property: a bucket with a base file of so many bytes is full. Default: 134,217,728, which is 128 MiB."""
 VERIFY_KEY = "bucketlake.dynamic.verify.hits"
-"""Table properties: a table keeps what it was made with."""
+"""A table property: as `bucketlake.record.index.verify.hits`, for dynamic buckets. Default: `false`."""
 
 ASSIGNERS_DEFAULT = 8
 KEYS_DEFAULT = 2_000_000
@@ -52,20 +56,23 @@ _BYTES_MAX = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class DynamicBuckets:
-    """A table whose partitions get another bucket when the ones they have are full.
+    """New buckets open as others fill: `create_table(..., index=DynamicBuckets())`. No key ever moves.
 
-    Each partition begins with one bucket for each of its `assigners`, as soon as that gets a key. A bucket takes new
-    keys until it has `keys_per_bucket` of them, or a base file of `bytes_per_bucket`.
+    A partition fills as many buckets at the same time as it has `assigners`. A record-level index of each partition
+    says where keys live.
 
     >>> print(DynamicBuckets(assigners=4))
     dynamic buckets: 4 assigners, 2,000,000 keys or 128.0 MiB in a bucket
     """
 
     assigners: int = ASSIGNERS_DEFAULT
+    """How many buckets of a partition take new keys at the same time."""
     keys_per_bucket: int = KEYS_DEFAULT
+    """A bucket with so many keys is full."""
     bytes_per_bucket: int = BYTES_DEFAULT
+    """A bucket with a base file of so many bytes is full."""
     verify_hits: bool = False
-    """Whether the index is asked about every key that is found by its hash, in what a machine keeps of the index."""
+    """Whether to ask the index itself about every key that is found in the cache, where keys are kept as hashes."""
 
     @property
     def engine(self) -> str:

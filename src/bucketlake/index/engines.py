@@ -71,10 +71,10 @@ _BUILT_IN = ("SIMPLE", "SIMPLE_HASHING", "CONSISTENT_HASHING", "DYNAMIC", "EXTEN
 def register_engine(
     word: str, resolve: Callable[[TableState, str | None], Index], *, keeper: Keeper | None = None
 ) -> None:
-    """Make an engine of your own known to this process, before tables with it are opened.
+    """Register an engine of your own in this process, before you open tables that have it.
 
-    `word` is kept with the tables. `resolve` returns the index of such a table, from its properties and files; its
-    second argument is the instant as of which it is read, None for now. `keeper` says what the engine keeps on disk.
+    Tables keep `word`. `resolve` returns the index of such a table from its properties and files. Its second argument
+    is the instant as of which the table is read, None for now. `keeper` says what the engine keeps on disk.
     """
     name = word.strip().upper()
     if not name or name in _BUILT_IN:

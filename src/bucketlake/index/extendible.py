@@ -33,7 +33,9 @@ from bucketlake.layout.names import EXTENDIBLE_METADATA_FOLDER
 
 @dataclass(frozen=True, slots=True)
 class ExtendibleBuckets(GrowingBuckets):
-    """A table whose buckets split in two by their next hash bit, and merge: `index=ExtendibleBuckets(4)`.
+    """Buckets that split in two by the next bit of the hash, and merge again: `index=ExtendibleBuckets(4)`.
+
+    Hudi reads such a table and refuses to write to it.
 
     >>> print(ExtendibleBuckets(4))
     extendible hashing: 4 buckets at first

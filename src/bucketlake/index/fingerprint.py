@@ -58,6 +58,8 @@ INDEX_TYPE = "hoodie.index.type"
 HASH_FIELDS = "hoodie.bucket.index.hash.field"
 EXPRESSIONS = "hoodie.bucket.index.partition.expressions"
 KEY_ENCODING = "bucketlake.key.encoding"
+"""A table property: how a record key is spelled, `value` or `field:value`. Default: what the key generator of the table
+makes. We set it, because the bucket is hashed from the spelling."""
 WRITTEN_KEY = "hoodie.datasource.write.recordkey.field"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bucketlake.index.recorded import RecordedIndex
 
 LISTED_INDEXES = "bucketlake.listed.indexes"
-"""A table property: the words of its listed indexes, with commas between them."""
+"""A table property: the words of its listed indexes, with commas between them. Default: none. We set it."""
 
 ENTRIES = pa.schema(
     [

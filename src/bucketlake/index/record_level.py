@@ -76,11 +76,13 @@ from bucketlake.storage import FileStat, Store, in_parallel, index_cache
 from bucketlake.timeline import Timeline, instant_ms
 
 SHARDS_KEY = "bucketlake.record.index.shards"
-"""A table property: how many shards the index of a table, or of each new partition, is made with."""
+"""A table property: how many shards the record-level index of the table, or of each new partition, gets. Default: 4, or
+1 for each partition."""
 KEEPS_PARTITION = "bucketlake.record.index.keeps.partition"
-"""A table property: a row whose partition has changed is written into the one that it was in."""
+"""A table property: a row whose partition changes stays in its old partition. Default: `false`, so it moves."""
 VERIFY_HITS = "bucketlake.record.index.verify.hits"
-"""A table property: the index is asked about every key that is found in what a machine keeps of it."""
+"""A table property: ask the index itself about every key that is found in the cache. Default: `false`, because two keys
+hardly ever share 64 bits of their hashes."""
 SHARDS_DEFAULT = 4
 KEY_BYTES_MAX = (1 << 15) - 1
 """Hudi keeps the length of a key in 16 bits."""
@@ -100,22 +102,22 @@ _NO_SHARD_LIMIT = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class RecordIndex:
-    """A table whose index says of every key where it lives: `create_table(..., index=RecordIndex())`.
+    """Hudi's record-level index says where every key lives: `create_table(..., index=RecordIndex())`.
 
-    A key has one row in the whole table, whatever its partition; with `per_partition`, one in each. `shards` is how
-    many files the index is cut into, or that of each partition. With `update_partition=False`, a row whose partition
-    has changed stays where it was, as Hudi does unless it is told otherwise.
+    A key has one row in the whole table, whatever its partition.
 
     >>> print(RecordIndex())
     record-level index of the table: 4 shards
     """
 
     per_partition: bool = False
+    """Whether a key may have a row in each partition."""
     shards: int | None = None
-    """None: 4, or 1 for each partition."""
+    """How many files the index has, or that of each partition. None: 4, or 1 for each partition."""
     update_partition: bool = True
+    """Whether a row moves when its partition changes. With `False` it stays, as in Hudi by default."""
     verify_hits: bool = False
-    """Whether the index is asked about every key that is found by its hash, in what a machine keeps of the index."""
+    """Whether to ask the index itself about every key that is found in the cache, where keys are kept as hashes."""
 
     @property
     def engine(self) -> str:

@@ -26,7 +26,8 @@ from bucketlake.state import TableState
 from bucketlake.timeline import Timeline
 
 LOGS_NEW_KEYS = "bucketlake.log.inserts"
-"""A table property: a merge-on-read table takes new keys into logs too, not only into base files.
+"""A table property: new keys of a merge-on-read table go to logs too, not only to base files. Default: `false`; tables
+with dynamic buckets have `true`.
 
 Hudi finds keys in base files when it replaces file groups, and leaves the entries of those that are only in logs: its
 next upsert of such a key is lost. So who has Hudi overwrite or delete partitions of such a table compacts it first.

@@ -38,7 +38,10 @@ from bucketlake.state import TableState
 _BUCKETS = "hoodie.bucket.index.num.buckets"
 _HASH_FIELDS = "hoodie.bucket.index.hash.field"
 COUNT_BEFORE_KEY = "bucketlake.buckets.before"
-"""Where a simple table that got rules keeps the count that all partitions had, in its properties and in the commit."""
+"""A table property: the bucket count that all partitions had before the table got rules. Default: none. We set it.
+
+The commit that brought the rules has it too.
+"""
 
 
 def resolve_index(state: TableState, index: IndexValue | None = None, *, as_of: str | None = None) -> Index:

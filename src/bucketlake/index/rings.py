@@ -20,8 +20,8 @@ from bucketlake.index.index import BUCKETS_DEFAULT, Pieces, Place, ResizableInde
 from bucketlake.index.ring import Ring
 
 VIRTUAL_LOGS = "bucketlake.resize.virtual"
-"""A table property: a write to a bucket that is being resized puts its rows to the new file groups only, and a
-reference to them into the old one."""
+"""A table property: a write to a bucket that is being resized puts its rows into the new file groups only, and a
+reference to them into the old one. Default: `false`, because Hudi cannot read the bucket until the resize ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GrowingBuckets:
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
     virtual_logs: bool = False
-    """Whether rows for a bucket that is being resized are written once, to what takes its place, and not twice."""
+    """Whether rows for a bucket that is being resized are written once, to the new file groups, and not twice."""
 
     engine: ClassVar[str]
     title: ClassVar[str]
@@ -65,7 +65,9 @@ class GrowingBuckets:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentBuckets(GrowingBuckets):
-    """A table whose buckets are split and merged: `index=ConsistentBuckets(4)`.
+    """Buckets that are split and merged as the table grows: `index=ConsistentBuckets(4)`.
+
+    A partition begins with `count` buckets, as ranges of a hash ring. `table.buckets.resize()` splits and merges them.
 
     >>> print(ConsistentBuckets(4))
     consistent hashing: 4 buckets at first

@@ -49,7 +49,7 @@ _parsers: dict[str, Parser] = {}
 
 
 def register_rule_type(name: str, parse: Parser) -> None:
-    """Make a rule type known to this process, under the name that tables give as the type of their rules."""
+    """Register a type of bucket rules in this process, under the name that tables keep as the type of their rules."""
     if not _NAME.fullmatch(name) or name in BUILT_IN:
         raise ConfigError(
             f"a rule type cannot be named {name!r}: expected lower-case letters, digits, '_', '-' and '.', and not "

@@ -30,19 +30,22 @@ RULE_TYPE_KEY = "hoodie.bucket.index.partition.rule.type"
 
 @dataclass(frozen=True, slots=True)
 class PartitionBuckets:
-    """A table whose partitions have bucket counts by rules: `index=PartitionBuckets("2026-.*,16;^eu/,8", default=4)`.
+    """Rules give each partition its bucket count: `index=PartitionBuckets("2026-.*,16;^eu/,8", default=4)`.
 
-    The first expression that is found in a partition's path decides; `default` is for the others.
+    The first expression that matches a partition's path decides. `default` is for the other partitions.
 
     >>> print(PartitionBuckets("2026-.*,16", default=4))
     partition-level buckets: 2026-.*,16; otherwise 4
     """
 
     rules: str
+    """`expression,count`, with semicolons between them."""
     default: int = BUCKETS_DEFAULT
+    """The count of partitions that no rule matches."""
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
     rule_type: str = RULE_TYPE
+    """What an expression is: `regex`, `range`, or a type that you have registered."""
 
     engine: ClassVar[str] = BucketEngine.SIMPLE
 

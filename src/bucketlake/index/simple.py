@@ -25,13 +25,14 @@ from bucketlake.index.rules import CountRules
 
 @dataclass(frozen=True, slots=True)
 class SimpleBuckets:
-    """A table whose partitions all have `count` buckets: `create_table(..., index=SimpleBuckets(8))`.
+    """Every partition has `count` buckets: `create_table(..., index=SimpleBuckets(8))`.
 
     >>> print(SimpleBuckets(8))
     simple buckets: 8 per partition
     """
 
     count: int = BUCKETS_DEFAULT
+    """How many buckets a partition has."""
     hash_fields: tuple[str, ...] = ()
     """The key columns that decide the bucket; empty: all of them."""
 

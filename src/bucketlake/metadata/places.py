@@ -30,16 +30,19 @@ MAINTAINED = STATISTICS | {FILES, RECORD_INDEX}
 """The partitions that bucketlake keeps in step, beside those of secondary indexes."""
 
 WANTED = "bucketlake.metadata.partitions"
-"""A table property: what is to be listed again once it was built anew."""
+"""A table property: the parts of the metadata table to list again once they are rebuilt. Default: none. We set it."""
 
 INDEX_BUILT = "bucketlake.record.index.built"
-"""A table property: the instant of the metadata table that its record-level index was built by, and when it was listed.
-Who began to write by another one does not commit."""
+"""A table property: the instant that built the record-level index, and when it was listed. A write that began by
+another one does not commit. Default: none. We set it."""
 SECONDARY_BUILT = "bucketlake.secondary.index.built"
-"""A table property: of each secondary index, the instant of the metadata table that it was built by, when it was
-listed, and how many shards it has. Who began to write by others does not commit."""
+"""A table property: for each secondary index, the instant that built it, when it was listed, and how many shards it
+has. A write that began by others does not commit. Default: none. We set it."""
 GROWING = "bucketlake.record.index.growing"
-"""A table property: the index grows, see `metadata/growth.py`."""
+"""A table property: the record-level index is getting another number of shards. Default: none. We set it.
+
+See `metadata/growth.py`.
+"""
 
 FIRST_INSTANT = "0" * 17
 """When `files` was made: Hudi counts the beginnings of partitions from zero."""

@@ -25,6 +25,8 @@ from bucketlake.errors import FilterError
 
 
 class Op(StrEnum):
+    """What a filter may ask of a column. The text will do: `("amount", ">=", 100)`."""
+
     EQ = "="
     NE = "!="
     LT = "<"
@@ -40,7 +42,10 @@ class Op(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One condition on one column. `value` is a tuple for `in` and `not in`, and None for the null tests."""
+    """One condition on one column: `Filter("amount", Op.GE, 100)`. A tuple of the three does the same.
+
+    `value` is a tuple for `in` and `not in`, and None for the null tests.
+    """
 
     column: str
     op: Op

@@ -85,14 +85,14 @@ _SAVEPOINTS = "savepointed_timestamps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What to keep: one of the three."""
+    """What a clean keeps. Give one of the three."""
 
     commits: int | None = None
-    """The writes of which all readers find their files."""
+    """All files that readers of so many last writes need."""
     hours: float | None = None
-    """The same, for the writes of so many hours."""
+    """All files that readers of the writes of so many last hours need."""
     versions: int | None = None
-    """Slices of every file group."""
+    """So many versions of every file group."""
 
     def __post_init__(self) -> None:
         given = [value for value in (self.commits, self.hours, self.versions) if value is not None]

@@ -454,8 +454,8 @@ def _check(state: TableState) -> None:
     index, store = writing_index(state), state.store
     if index.resizable is not None:
         raise ConfigError(
-            f"{store.uri} has {index}: the ids of its file groups are those of the ring, and a clustering that only "
-            f"sorts would use them again. `bucketlake buckets resize` writes buckets anew, under new ids."
+            f"{store.uri} has {index}. It cannot be clustered: the ring fixes the ids of its file groups, and "
+            f"a clustering needs new ones. `bucketlake buckets resize` rewrites buckets under new ids."
         )
     if is_non_blocking(state.properties):
         raise ConfigError(

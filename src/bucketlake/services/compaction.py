@@ -102,19 +102,19 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTrigger:
-    """When a file group is worth compacting: if one of these is given and holds; always, if none is given."""
+    """Which file groups to compact: those for which one of these holds, or all that have logs if none is given."""
 
     delta_commits: int | None = None
-    """At least so many writes are in its logs."""
+    """Its logs have at least so many writes."""
     log_bytes: int | None = None
     """Its logs have at least so many bytes."""
     log_ratio: float | None = None
     """Its logs have at least so many times the bytes of its base file."""
     hours: float | None = None
-    """Its oldest log is of a write at least so long ago."""
+    """Its oldest log is at least so many hours old."""
     base_bytes: int | None = None
-    """But not before its logs make up for its base file: a write in them for so many bytes of it counts, and so do
-    their own bytes. It bounds what is rewritten by what was written."""
+    """But only once the logs are large enough for the base file: its bytes are at most those of the logs, plus so many
+    for each write in them. So the bytes that are rewritten stay in proportion to those that were written."""
 
     def __post_init__(self) -> None:
         given = {

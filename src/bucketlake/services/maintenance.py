@@ -79,15 +79,16 @@ _log = logging.getLogger("bucketlake.services")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """Which services keep a table quick and small, and when; those that are None are not run."""
+    """Which services to run, and when. Only those that you name run."""
 
     compact: CompactionTrigger | None = None
-    """Of a merge-on-read table; compactions that are pending, whoever planned them, are run too."""
+    """Compaction of a merge-on-read table. Pending compactions run too, whoever planned them."""
     resize: ResizeTrigger | None = None
-    """Of a table with consistent hashing: a round of splits and merges, after the resizes that are pending."""
+    """A round of splits and merges in a table with consistent hashing. Pending resizes run first."""
     clean: Retention | None = None
+    """What a clean keeps."""
     archive: tuple[int, int] | None = None
-    """Beyond so many writes on the timeline, the second number, all but so many, the first, are archived."""
+    """How many writes stay on the timeline, and how many there must be before any are archived."""
 
     def __post_init__(self) -> None:
         kinds = {"compact": CompactionTrigger, "resize": ResizeTrigger, "clean": Retention}

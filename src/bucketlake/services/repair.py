@@ -230,8 +230,8 @@ def repairable_index(state: TableState) -> RecordedIndex:
     uri = state.store.uri
     if index is None:
         raise ConfigError(
-            f"{uri} has no index that records keys, so there is none to repair. `bucketlake fsck {uri}` checks a table "
-            f"with buckets, and `bucketlake fsck --repair {uri}` mends hoodie.properties."
+            f"{uri} has no index that records keys, so there is nothing to repair. To check a table with buckets, run "
+            f"`bucketlake fsck {uri}`. To mend hoodie.properties, run `bucketlake fsck --repair {uri}`."
         )
     if not index.is_kept:
         raise _beyond_repair(index, uri, "not told of every write")

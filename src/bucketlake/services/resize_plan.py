@@ -73,22 +73,26 @@ def offset(ring: Ring, place: int, ring_hash: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeTrigger:
-    """When to split, when to merge, and how much at once."""
+    """When to split and merge buckets, and how much at once."""
 
     file_bytes: int = FILE_BYTES
+    """The size that a bucket should have."""
     split_threshold: float = SPLIT_THRESHOLD
     """A bucket whose files have more than so many times `file_bytes` is split."""
     merge_threshold: float = MERGE_THRESHOLD
     """Neighbours that together have at most so many times `file_bytes` become one."""
     min_buckets: int = 1
-    """Per partition."""
+    """The fewest buckets of a partition."""
     max_buckets: int = BUCKETS_MAX
+    """The most buckets of a partition."""
     partitions: tuple[str, ...] | None = None
-    """Only these."""
+    """Only these partitions."""
     partitions_at_once: int = PARTITIONS_AT_ONCE
+    """The most partitions in a round."""
     bytes_at_once: int = ROUND_BYTES
-    """What a round may rewrite; comes before the number of partitions. One change is made in any case."""
+    """The most bytes that a round rewrites; one change is made in any case."""
     policy: SplitPolicy = at_the_middle
+    """The function that says where to split."""
 
     def __post_init__(self) -> None:
         if self.file_bytes <= 0 or self.split_threshold <= 0 or self.merge_threshold < 0:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from bucketlake.errors import SetupError
 from bucketlake.spark.ddl_parser import parse_ddl
 from bucketlake.spark.python import name_this_python
 from bucketlake.spark.settings import SPARK_SETTINGS
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
         read,
         services,
         snapshot,
+        workers,
         write,
     )
 
@@ -47,6 +51,7 @@ __all__ = [
     "services",
     "settle_worker",
     "snapshot",
+    "workers",
     "write",
 ]
 
@@ -65,13 +70,28 @@ _NEED_PYSPARK = frozenset(
         "read",
         "services",
         "snapshot",
+        "workers",
         "write",
     }
 )
 
 
+@cache
+def _check_pyspark() -> None:
+    try:
+        found = version("pyspark")
+    except PackageNotFoundError:
+        raise SetupError("PySpark is not installed. Install it: pip install 'pyspark>=4.1,<4.2'") from None
+    if tuple(int(number) for number in found.split(".")[:2]) < (4, 1):
+        raise SetupError(
+            f"PySpark is {found}, and bucketlake needs 4.1 or newer: pip install 'pyspark>=4.1,<4.2'. Rows in memory "
+            f"are written and read without Spark."
+        )
+
+
 def __getattr__(name: str) -> ModuleType:
     """Import what needs pyspark when it is first asked for: fetching one row should not."""
     if name in _NEED_PYSPARK:
+        _check_pyspark()
         return import_module(f"bucketlake.spark.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -35,16 +35,15 @@ def sql(
     warehouse: str | PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Any:
-    """Run one SQL statement on tables, which it calls by name or as bucketlake.`/path`.
+    """Run one SQL statement. It names tables by their names, or by their paths: bucketlake.`/path`.
 
-    Names are those of the catalog in the folder `warehouse`; without it, of the session's `spark.sql.warehouse.dir`.
-    `storage_options` are for what lies in an object store. `args` are values for `:name` in the statement, or a list of
-    them for `?`.
+    Names come from the catalog in the folder `warehouse`, by default the session's `spark.sql.warehouse.dir`.
+    `storage_options` are for object stores. `args` are values for `:name` in the statement, or a list of them for `?`.
 
-    Returns a DataFrame for a query, SHOW and DESCRIBE, a `CommitSummary` for INSERT, MERGE, UPDATE, DELETE and ALTER
-    TABLE ... ADD COLUMNS, the `Table` for CREATE TABLE, what was dropped for DROP TABLE, what was built or dropped for
-    CREATE and DROP INDEX, and for CALL a DataFrame of what was done or planned. Every other statement goes to
-    `spark.sql` as it stands, unless it names a table of ours: then it is refused.
+    A query, SHOW and DESCRIBE return a DataFrame. INSERT, MERGE, UPDATE, DELETE and ALTER TABLE ... ADD COLUMNS return a
+    `CommitSummary`, CREATE TABLE the `Table`, DROP TABLE what was dropped, CREATE and DROP INDEX what was built or
+    dropped, and CALL a DataFrame of what was done or planned. Every other statement goes to `spark.sql` as it stands,
+    unless it names a table of ours: then it is refused.
     """
     # Here, and not with the package: who only fetches a row needs neither pyspark nor an SQL parser.
     run = import_module("bucketlake.sql.run")

@@ -30,9 +30,11 @@ from bucketlake.errors import ConfigError
 from bucketlake.storage.memory_budget import checked_bytes
 
 VARIABLE = "BUCKETLAKE_INDEX_CACHE"
-"""How many bytes are kept: such as 2GB."""
+"""An environment variable: how many bytes of record-level indexes a machine may keep on a local disk, such as `2GB`.
+Default: 0, because it pays for large indexes and far stores only."""
 FOLDER_VARIABLE = "BUCKETLAKE_INDEX_CACHE_FOLDER"
-"""Where; without it, in the folder for temporary files."""
+"""An environment variable: the folder for them; nobody else may write to it. Default: one in the folder for temporary
+files."""
 
 _log = logging.getLogger("bucketlake.storage")
 _HALF_LIFE = 15 * 60 * 1_000_000_000
@@ -255,11 +257,11 @@ _said: list[KeptFiles | None] = []
 
 
 def set_index_cache(budget: int | str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Let this machine keep at most so many bytes of what indexes say, on a local disk: 1 << 30, or "1GB".
+    """Let this machine keep at most so many bytes of record-level indexes on a local disk: `1 << 30`, or `"1GB"`.
 
-    With 0 nothing is kept, and every write asks the index itself, which takes longer. `folder` must be this user's own,
-    and on a disk of this machine. Other processes, Spark's workers among them, follow the environment variables
-    BUCKETLAKE_INDEX_CACHE and BUCKETLAKE_INDEX_CACHE_FOLDER instead.
+    With 0, nothing is kept and every write asks the index itself, which takes longer. `folder` must belong to this user
+    alone, on a disk of this machine. Other processes, such as Spark's workers, follow the environment variables
+    `BUCKETLAKE_INDEX_CACHE` and `BUCKETLAKE_INDEX_CACHE_FOLDER`.
     """
     bytes_max = checked_bytes(budget, name="the index cache", default=0)
     if folder is not None and not isinstance(folder, str | os.PathLike):

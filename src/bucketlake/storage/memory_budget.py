@@ -27,6 +27,8 @@ from bucketlake.storage.store import FileStat, Store
 Fact = TypeVar("Fact")
 
 VARIABLE = "BUCKETLAKE_MEMORY"
+"""An environment variable: how many bytes a process may remember of the files it reads, such as `1GB`. Default: 256
+MiB, which fits beside the rows of a task."""
 
 DEFAULT_BYTES = 256 << 20
 """Enough to look keys up in some thousand files without opening them again, and little beside the gigabyte or more
@@ -173,16 +175,16 @@ PROCESS_BUDGET = MemoryBudget()
 
 
 def set_memory_budget(budget: int | str) -> None:
-    """Let this process remember at most so many bytes of the files it reads: 1 << 30, or "1GB".
+    """Let this process remember at most so many bytes of the files it reads: `1 << 30`, or `"1GB"`.
 
-    A smaller budget takes effect at once; with 0 nothing is remembered, and every read goes to the files. Other
-    processes, Spark's workers among them, follow the environment variable BUCKETLAKE_MEMORY instead.
+    A smaller budget takes effect at once. With 0, nothing is remembered and every read goes to the files. Other
+    processes, such as Spark's workers, follow the environment variable `BUCKETLAKE_MEMORY`.
     """
     PROCESS_BUDGET.resize(checked_bytes(budget, name="the memory budget"))
 
 
 def memory_in_use() -> MemoryInUse:
-    """Say what this process remembers of files, by kind, and its budget."""
+    """Return what this process remembers of files, by kind, and its budget. It prints as a table."""
     return PROCESS_BUDGET.in_use()
 
 

@@ -66,8 +66,9 @@ __all__ = [
 ]
 
 FORMAT_VERSION_KEY = "bucketlake.version"
+"""A table property: the version of what bucketlake keeps in a table besides what Hudi does. Default: none, in tables
+that Hudi made. We set it."""
 FORMAT_VERSION = "1"
-"""Of what bucketlake keeps in a table beside what Hudi does."""
 
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CREATE_SCHEMA = "hoodie.table.create.schema"

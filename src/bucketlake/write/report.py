@@ -123,38 +123,45 @@ class CommitSummary:
     """What a write did; prints as a few lines."""
 
     operation: str
+    """Hudi's word for what was done, such as `UPSERT`."""
     instant: str | None = None
-    """None if there was nothing to commit."""
+    """The time at which the write began, which names it on the timeline; None if there was nothing to commit."""
     completed: str | None = None
+    """The time at which readers began to see it."""
     number: int = 0
     """Which of the writes of its kind on the active timeline it is; 0 if that is not known."""
     rows: int = 0
-    """Rows that were given, versions of one key counted each."""
+    """How many rows were given, counting every version of a key."""
     inserted: int = 0
+    """Rows with new keys."""
     updated: int = 0
-    """In a merge-on-read table this counts new keys too, where they went to a log: see `logged`."""
+    """Rows that replaced an older version. In a merge-on-read table also new keys that went to a log: see `logged`."""
     deleted: int = 0
+    """Rows that are gone."""
     outdated: int = 0
     """Rows that lost to a newer version in the table."""
     moved: int = 0
     """Rows that went to another partition, neither inserted nor deleted."""
     beaten: int = 0
-    """Rows that lost to another version in the batch; counted where keys are looked up."""
+    """Rows that lost to another version in the batch. Only indexes that look keys up count them."""
     looked_up: int = 0
-    """Keys that the index was asked about, where keys are looked up."""
+    """How many keys were looked up."""
     cache_hits: int = 0
-    """Of these, keys that were looked up in what machines keep of the index, and not in the index itself."""
+    """How many of these were found in the cache of the index."""
     logged: int = 0
-    """Rows written to logs, of which only a read tells whether their keys were new."""
+    """Rows in log files. Only a merge shows whether their keys were new."""
     partitions: int = 0
+    """Partitions that were written to."""
     files: int = 0
+    """Files that were written."""
     bytes: int = 0
+    """Bytes that were written."""
     replaced: int = 0
-    """File groups that gave way."""
+    """File groups that were replaced."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Wall time by stage."""
+    """Wall time by stage: begin, plan, write, commit, services."""
     services: tuple[str, ...] = ()
-    """What services did after the commit, and which of them failed: a line each."""
+    """What services did after the commit, and which of them failed, a line each."""
 
     @property
     def _word(self) -> str:

@@ -37,19 +37,22 @@ if TYPE_CHECKING:
     from bucketlake.write.rounds import Earlier
 
 NULL_ELEMENTS_ALLOWED = "bucketlake.allow.null.elements"
-"""A table property: arrays may hold nulls, which Hudi's own writer cannot rewrite."""
+"""A table property: arrays may hold nulls. Default: `false`, because Hudi's own writer fails on such rows."""
 
 SCHEMA_MERGED = "bucketlake.merge.schema"
-"""A table property: rows that fit the table only if its columns change may change them, unless the write says no."""
+"""A table property: every write may add columns, widen a type, or let a column be null. Default: `false`, because a
+writer that does not know of a new column is refused from then on."""
 
 MISSING_COLUMNS_ALLOWED = "bucketlake.allow.missing.columns"
-"""A table property: rows may lack columns, which are null then."""
+"""A table property: rows may lack columns, which are null then. Default: `false`, because an update that lacks a column
+sets its value to null."""
 
 HUDI_WRITES = "bucketlake.hudi.writes"
-"""A table property: false if nobody writes to the table with Hudi."""
+"""A table property: whether Hudi may write to the table too. Default: `true`; pipelined streams need `false`."""
 
 NON_BLOCKING = "bucketlake.non.blocking"
-"""A table property: writers that open a bucket at the same time may both commit.
+"""A table property: two writers that open one bucket at the same time may both commit. Default: `false`, because the
+ids of file groups are then fixed, and the table can be neither overwritten nor clustered.
 
 Every writer knows the id of a bucket's file group beforehand, and the first one, too, writes a log.
 """
