@@ -44,7 +44,7 @@ from bucketlake.services import CompactionTrigger, Maintenance, ResizeTrigger, R
 from bucketlake.spark import SPARK_SETTINGS
 from bucketlake.sql import sql
 from bucketlake.storage import memory_in_use, set_index_cache, set_memory_budget
-from bucketlake.table import Table, create_table, parquet_files
+from bucketlake.table import Table, advise, create_table, parquet_files
 
 __all__ = [
     "SPARK_SETTINGS",
@@ -78,6 +78,7 @@ __all__ = [
     "TableExistsError",
     "UnsafePathError",
     "UnsupportedError",
+    "advise",
     "create_table",
     "doctor",
     "memory_in_use",

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Never, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
-from bucketlake import given, inspection, plans, services, streaming
+from bucketlake import advice, given, inspection, plans, services, streaming
 from bucketlake import spark as on_spark
+from bucketlake.advice import IndexAdvice
 from bucketlake.arguments import (
     ClusteringArguments,
     CompactionArguments,
@@ -46,7 +47,7 @@ from bucketlake.config import (
 )
 from bucketlake.errors import ConfigError, shown
 from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index, secondary_indexes_for_reads
-from bucketlake.index.told import is_kept_in_metadata, refuse_other, told
+from bucketlake.index.told import is_kept_in_metadata, refuse_other, stored, told
 from bucketlake.keygen import KeyGenerator
 from bucketlake.looks import look_at
 from bucketlake.merging import Merge, delete_rows, merge_of, update_rows
@@ -225,6 +226,38 @@ def create_table(
         table.metadata.build()
         table.properties = load_properties(store)
     return table
+
+
+def advise(
+    rows_or_table: Rows | Table,
+    *,
+    key: str | Sequence[str] | None = None,
+    partition: str | Sequence[str] | None = None,
+    batch_rows: int | None = None,
+    growth: Sequence[float] = advice.GROWTH,
+) -> IndexAdvice:
+    """Say which index suits rows, by running their keys through every one; the result prints.
+
+    Rows are what `upsert` takes; `key` and `partition` are the columns that `create_table` would be given. Of a table
+    only what `Table.advise` takes is asked: it says its key itself. With more than five million rows, a sample of the
+    keys is replayed.
+    """
+    if isinstance(rows_or_table, Table):
+        if key is not None or partition is not None:
+            has = ", ".join(rows_or_table.properties.record_key_fields)
+            raise ConfigError(
+                f"the table says itself that its key is {has}. Leave out key and partition, or give its rows: "
+                f"bucketlake.advise(table.to_arrow(), key=...)."
+            )
+        return rows_or_table.advise(batch_rows=batch_rows, growth=growth)
+    keys, parts = given.names(key or (), "key"), given.names(partition or (), "partition")
+    return advice.advise_on_rows(
+        advice.source_of(rows_or_table, key=keys, partition=parts),
+        key=keys,
+        partition=parts,
+        batch_rows=None if batch_rows is None else given.whole_number(batch_rows, "batch_rows"),
+        growth=growth,
+    )
 
 
 class Table:
@@ -906,6 +939,44 @@ class Table:
                 lambda state: look_for_report(state, self._index(state, None), changes_until=until),
             )
         )
+
+    def advise(
+        self, *, batch_rows: int | None = None, growth: Sequence[float] = advice.GROWTH
+    ) -> IndexAdvice:
+        """Run the table's keys through every index: file sizes, memory, what a batch and a read cost, a verdict.
+
+        `batch_rows` is what a typical batch has, by default a twentieth of the rows and at most 100,000. `growth` says
+        how many times the rows the table is looked at with, too. The key and partition columns are read.
+        """
+        batch = None if batch_rows is None else given.whole_number(batch_rows, "batch_rows")
+        generator = KeyGenerator.from_properties(self.properties)
+
+        def look(state: TableState) -> IndexAdvice:
+            if not self.properties.record_key_fields:
+                raise ConfigError(
+                    "the table has no key columns: Hudi made its keys. Export rows, and name a key: "
+                    'bucketlake.advise(table.to_arrow(), key="id").'
+                )
+            index = self._index(state, None)
+            whole = plan_read(state, make_query(state), index)
+            narrow = plan_read(state, make_query(state, columns=self._key_columns()), index)
+            head = pa.Table.from_batches(read_all(whole, limit=advice.SAMPLE_ROWS), whole.context.schema)
+            about = (
+                sum(part.size_bytes for part in whole.slices) * max(1, head.num_rows) // max(1, head.nbytes)
+            )
+            source = advice.Source(
+                tables=(pa.Table.from_batches([batch]) for batch in read_all(narrow)), rows=about, head=head
+            )
+            return advice.advise_on_table(
+                source,
+                generator,
+                has=self._told or stored(self.properties),
+                has_text=str(index),
+                batch_rows=batch,
+                growth=growth,
+            )
+
+        return look_at(self.store, look)
 
     def timeline(self) -> tuple[inspection.TimelineEntry, ...]:
         """List the instants of the active timeline, oldest first."""

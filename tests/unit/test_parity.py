@@ -42,6 +42,7 @@ OTHER_STATEMENTS = {
     "upsert_stream": "INSERT INTO, for rows that are all there: a statement starts no query",
     "batch_writer": "a function for a query of Python's",
     "open": "every statement opens the tables that it names",
+    "advise": "a text for a person: CALL layout returns the sizes of today",
     "report": "a page: CALL layout and CALL timeline return its rows",
     "run": "a plan is a value of Python's; the verb beside it does what it says",
 }
@@ -118,6 +119,7 @@ OF_A_COMMAND_ONLY = {
     "bulk_insert": {"format_"},
     "overwrite": {"format_"},
     "delete": {"from_file", "format_"},
+    "advise": {"files_or_table", "key", "partition", "format_"},  # of rows that are in no table yet
     "fsck": {"repair"},  # of a table whose properties are broken, which Python cannot open
 }
 

@@ -1,6 +1,7 @@
 """The command line: each command prints what a function below returned."""
 
 from bucketlake.cli import (
+    advise,
     buckets,
     clustering,
     demo,
@@ -25,6 +26,7 @@ from bucketlake.cli.app import app
 from bucketlake.cli.ending import main
 
 __all__ = [
+    "advise",
     "app",
     "buckets",
     "clustering",
