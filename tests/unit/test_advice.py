@@ -175,6 +175,19 @@ def test_a_table_of_these_rows_has_the_file_groups_that_were_foretold(index: Ind
     assert sorted(replay(index, keys_of(rows, row_bytes=30.0)).rows.tolist()) == wanted
 
 
+def test_keys_of_several_columns_are_placed_as_a_table_places_them() -> None:
+    rows = rows_of(400)
+    advice = bucketlake.advise(rows, key=["id", "ts"])
+    table = create_table("memory://advised-pairs", rows.schema, key=["id", "ts"], buckets=4)
+    table.bulk_insert(rows)
+    generator = KeyGenerator.from_properties(table.properties)
+    keys = gather([rows], generator, rows=400, row_bytes=30.0)
+    found = table.to_arrow(columns=["_hoodie_file_name"])["_hoodie_file_name"].value_counts().field("counts")
+    assert sorted(replay(SimpleBuckets(4), keys).rows.tolist()) == sorted(found.to_pylist())
+    assert (advice.keys, advice.partitions) == (400, 1)
+    assert 'key=["id", "ts"]' in advice.python
+
+
 def test_rows_are_as_large_as_in_a_table() -> None:
     rows = rows_of(40_000)
     table = create_table("memory://advised-sizes", rows.schema, key="id", partition="day", buckets=1)
@@ -263,6 +276,7 @@ def test_keys_in_several_partitions_need_an_index_of_the_whole_table() -> None:
     assert advice.verdict.index == RecordIndex()
     assert "30 of 1,000 keys (3.0 %) are in several partitions" in advice.sentence
     assert advice.chosen.now.memory_bytes == 10 * 1_000
+    assert 0 < advice.chosen.now.saved_by_cache_seconds < advice.chosen.now.merge_on_read.seconds
     assert advice.rows == 1_030
 
 
@@ -289,6 +303,27 @@ def test_partitions_with_odd_names_are_named_by_rules_that_find_them_alone(
     assert index_of_text(spelled(index)) == index
 
 
+def test_the_type_of_a_table_is_told_where_batches_would_write_much_anew() -> None:
+    large, small = (
+        str(bucketlake.advise(pa.table({"id": np.arange(n)}), key="id")) for n in (300_000, 1_000)
+    )
+    assert 'For many small batches: table_type="MERGE_ON_READ"' in large
+    assert "MERGE_ON_READ" not in small
+
+
+def test_partitions_that_are_too_fine_are_told() -> None:
+    coarse, fine = (
+        str(
+            bucketlake.advise(
+                pa.table({"id": range(2_000), "p": [n % many for n in range(2_000)]}), key="id", partition="p"
+            )
+        )
+        for many in (10, 1_000)
+    )
+    assert "coarser partitions" in fine
+    assert "coarser partitions" not in coarse
+
+
 # ---------------------------------------------------------------------------------------------------- callers
 
 
@@ -300,7 +335,7 @@ def test_partitions_with_odd_names_are_named_by_rules_that_find_them_alone(
         (lambda rows: bucketlake.advise(rows, key="id", partition="no"), "the partition is 'no'"),
         (lambda rows: bucketlake.advise(rows.slice(0, 0), key="id"), "there are no rows"),
         (lambda rows: bucketlake.advise([], key="id"), "there is no such column"),
-        (lambda rows: bucketlake.advise("orders.parquet", key="id"), "the rows are a path"),
+        (lambda rows: bucketlake.advise("orders.parquet", key="id"), "the rows are a path.*Table.open"),
         (lambda rows: bucketlake.advise(rows, key="id", batch_rows=0), "batch_rows is 0"),
         (
             lambda rows: bucketlake.advise(rows, key="id", growth=(1,)),
@@ -324,6 +359,10 @@ def test_rows_of_every_kind_are_taken() -> None:
     rows = rows_of(40, 10)
     whole = bucketlake.advise(rows, key="id", partition="day").as_json()
     assert bucketlake.advise(rows.to_pandas(), key="id", partition="day").as_json() == whole
+    encoded = rows.set_column(1, "day", rows["day"].dictionary_encode())
+    large = encoded.set_column(0, "id", rows["id"].cast(pa.large_string()))
+    assert bucketlake.advise(encoded, key="id", partition="day").as_json() == whole
+    assert bucketlake.advise(large, key="id", partition="day").rows == 50
     assert bucketlake.advise(rows.to_pylist(), key=["id"], partition=["day"]).as_json() == whole
 
 

@@ -48,13 +48,13 @@ class Figures:
     skew: float
     """How much larger the largest file group is than the average one."""
     memory_bytes: int
-    """The index in the cache, rings, rules."""
+    """Rings and rules, and an index if all of it is kept."""
     touched: float
     """File groups that a batch goes to."""
     copy_on_write: WriteCost
     merge_on_read: WriteCost
-    uncached_seconds: float
-    """What is added to a batch where nothing of the index is kept on the machine's disk."""
+    saved_by_cache_seconds: float
+    """What a batch takes less where all of the index is kept on the machine's disk, as it is if somebody says so."""
     read_seconds: float
     logged_read_seconds: float
     """Of a merge-on-read table, after one batch."""
@@ -84,8 +84,8 @@ def figures_of(index: IndexValue, keys: Keys, *, batch_rows: int, factor: float 
     new = batch_rows / 2
     rewritten = float((likely * rows).sum()) + new
     sizes = np.sort(rows) * keys.row_bytes
-    asked = _index_seconds(spread, keys, batch_rows, is_kept=True)
-    uncached = _index_seconds(spread, keys, batch_rows, is_kept=False) - asked
+    asked = _index_seconds(spread, keys, batch_rows, is_kept=False)
+    saved = asked - _index_seconds(spread, keys, batch_rows, is_kept=True)
     told = int(rates.INDEX_BYTES_PER_KEY * new) if spread.indexed else 0
     log_bytes = int(batch_rows * keys.row_bytes)
     of_typical_key = float((rows * rows).sum()) / total
@@ -106,7 +106,7 @@ def figures_of(index: IndexValue, keys: Keys, *, batch_rows: int, factor: float 
             seconds=rates.merge_on_read_seconds(rows=batch_rows, groups=groups) + asked,
             size_bytes=log_bytes + told,
         ),
-        uncached_seconds=uncached,
+        saved_by_cache_seconds=saved,
         read_seconds=rates.read_seconds(rows=total, groups=len(rows)),
         logged_read_seconds=rates.read_seconds(rows=total, groups=len(rows), logs=groups),
         key_seconds=_key_seconds(spread, of_typical_key, len(keys.partitions)),

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bucketlake.advice.choice import Verdict, candidates, choose, spelled
 from bucketlake.advice.figures import Engine, figures_of
-from bucketlake.advice.keys import ROWS_MAX, Keys, check_keys, gather
+from bucketlake.advice.keys import ROWS_MAX, Keys, check_keys, decoded, gather
 from bucketlake.advice.page import IndexAdvice
 from bucketlake.advice.replay import REPLAYS
 from bucketlake.advice.sizes import row_bytes_of
@@ -120,12 +120,13 @@ def _advise(
         raise ConfigError(
             "there are no rows, so there are no keys to replay. Give rows, or files that have some."
         )
-    check_keys(source.head, generator.record_key_fields, 0)
+    head = decoded(source.head)
+    check_keys(head, generator.record_key_fields, 0)
     keys = gather(
         source.tables,
         generator,
         rows=source.rows,
-        row_bytes=row_bytes_of(source.head, generator),
+        row_bytes=row_bytes_of(head, generator),
         every=source.every,
         rows_max=rows_max,
     )
@@ -151,7 +152,7 @@ def _advise(
         verdict=verdict,
         key=generator.record_key_fields,
         partition=tuple(partition),
-        columns=_columns(source.head.schema),
+        columns=_columns(head.schema),
     )
 
 

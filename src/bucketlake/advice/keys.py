@@ -150,9 +150,18 @@ def gather(
     )
 
 
+def decoded(table: pa.Table) -> pa.Table:
+    """Return a table whose columns are not encoded by dictionaries, as pandas' categories are."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            plain = field.type.value_type
+            table = table.set_column(number, field.with_type(plain), table.column(number).cast(plain))
+    return table
+
+
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
-        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        for batch in decoded(table).to_batches(max_chunksize=_BATCH_ROWS):
             if batch.num_rows:
                 yield batch
 
@@ -161,6 +170,8 @@ def check_keys(batch: pa.RecordBatch | pa.Table, fields: Sequence[str], before: 
     """Refuse rows without a key, by their number among all rows."""
     missing = None
     for field in fields:
+        if field not in batch.schema.names:
+            return  # one inside a struct, of which the generator says what is wrong
         column = batch.column(field)
         empty = pc.is_null(column)
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):

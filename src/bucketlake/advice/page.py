@@ -10,8 +10,16 @@ from typing import Any
 from bucketlake.advice.choice import Verdict, spelled
 from bucketlake.advice.figures import Bar, Engine, Figures
 from bucketlake.advice.rates import MEASURED
-from bucketlake.index import ConsistentBuckets, DynamicBuckets, RecordIndex
+from bucketlake.index import ConsistentBuckets, PartitionBuckets, SimpleBuckets
 from bucketlake.storage import render_bytes
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""Headings, and rows of cells."""
+
+DEARER = 3
+MANY = 500
+SMALL_BYTES = 1 << 20
+"""So many partitions that are so small are too many."""
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _BAR = 40
@@ -121,28 +129,38 @@ class IndexAdvice:
         }
 
     def __str__(self) -> str:
-        lines = [*self._facts(), "", *_aligned(_HEADINGS, [_cells(e.index, e.now) for e in self.engines]), ""]
-        if any(engine.grown for engine in self.engines):
-            headings = (
-                "as it grows",
-                "files",
-                "largest",
-                "memory",
-                "cow",
-                "mor",
-                "read",
-                "key",
-                "what to do",
-            )
-            lines += [*_aligned(headings, [row for e in self.engines for row in _growth_cells(e)]), ""]
-        lines += [
-            f"File groups of {spelled(self.verdict.index)}, by size:",
+        lines = [*self.facts, "", *_aligned(*self.overview), ""]
+        if self.growth[1]:
+            lines += [*_aligned(*self.growth), ""]
+        return "\n".join([*lines, *self.ending])
+
+    @property
+    def overview(self) -> Table:
+        """The engines with the rows that there are."""
+        return HEADINGS, [_cells(engine.index, engine.now) for engine in self.engines]
+
+    @property
+    def growth(self) -> Table:
+        """The engines with more rows."""
+        return GROWTH_HEADINGS, [row for engine in self.engines for row in _growth_cells(engine)]
+
+    @property
+    def ending(self) -> list[str]:
+        """The sizes of the engine that is advised, the verdict, and what to copy."""
+        title = f"File groups of {spelled(self.verdict.index)}, by size:"
+        return [
+            title,
             *_bars(self.chosen.now.histogram),
             "",
+            self.sentence,
+            *self._of_type(),
+            "",
+            *self._to_copy(),
         ]
-        return "\n".join([*lines, self.sentence, "", *self._to_copy()])
 
-    def _facts(self) -> list[str]:
+    @property
+    def facts(self) -> list[str]:
+        """What the keys are, and what the columns of the tables mean."""
         least, typical, most = self.partition_rows
         parts = (
             f"in {self.partitions:,} partitions of {least:,} to {most:,} rows, typically {typical:,}"
@@ -158,6 +176,11 @@ class IndexAdvice:
             lines.append(f"{self.rows_given - self.rows:,} more rows are older versions of these.")
         if self.keys_in_several:
             lines.append(f"{self.keys_in_several:,} of {self.keys:,} keys are in several partitions.")
+        if self.partitions >= MANY and typical * self.row_bytes < SMALL_BYTES:
+            lines.append(
+                f"Half of the partitions have less than {render_bytes(typical * self.row_bytes + 1)}. A batch pays for "
+                f"each file that it touches: coarser partitions, such as months for days, would cost less."
+            )
         if self.has:
             lines.append(f"The table has {self.has}.")
         lines.append(
@@ -165,6 +188,19 @@ class IndexAdvice:
             f"write, merge-on-read. read: all rows, some columns. key: look-up of one key. By rates of {MEASURED}."
         )
         return lines
+
+    def _of_type(self) -> list[str]:
+        """Say what the type of the table would change, where it is not decided yet."""
+        written, logged = self.chosen.now.copy_on_write, self.chosen.now.merge_on_read
+        if self.has or isinstance(self.verdict.index, ConsistentBuckets):
+            return []
+        if written.seconds < DEARER * logged.seconds:
+            return []
+        return [
+            f"A batch takes {_seconds(written.seconds)} as copy-on-write, and {_seconds(logged.seconds)} as merge-on-"
+            f"read, which makes reads dearer until logs are compacted. For many small batches: "
+            f'table_type="MERGE_ON_READ".'
+        ]
 
     def _to_copy(self) -> list[str]:
         if self.has:
@@ -177,14 +213,14 @@ class IndexAdvice:
         return [self.python, "", self.sql]
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in _HEADINGS)
+        head = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
         body = "".join(
             f"<tr{_MARKED if engine is self.chosen else ''}>"
             + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(engine.index, engine.now))
             + "</tr>"
             for engine in self.engines
         )
-        facts = "<br>".join(map(escape, self._facts()))
+        facts = "<br>".join(map(escape, self.facts))
         return (
             f"<p><b>{escape(self.sentence)}</b></p><pre>{escape(self.python)}</pre>"
             f"<table><tr>{head}</tr>{body}</table><p>{facts}</p>"
@@ -192,7 +228,7 @@ class IndexAdvice:
 
 
 _MARKED = ' style="font-weight:bold"'
-_HEADINGS = (
+HEADINGS = (
     "index",
     "files",
     "smallest",
@@ -206,7 +242,8 @@ _HEADINGS = (
     "read",
     "key",
 )
-_LEFT = {"index", "as it grows", "what to do", "sizes"}
+GROWTH_HEADINGS = ("as it grows", "files", "largest", "memory", "cow", "mor", "read", "key", "what to do")
+TEXTS = {"index", "as it grows", "what to do", "sizes"}
 
 
 def _names(names: Sequence[str]) -> str:
@@ -235,9 +272,9 @@ def _growth_cells(engine: Engine) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     before = engine.now.file_groups
     for one in engine.grown:
-        opens = isinstance(engine.index, ConsistentBuckets | DynamicBuckets | RecordIndex)
+        opens = not isinstance(engine.index, SimpleBuckets | PartitionBuckets)
         more = one.file_groups - before
-        by_itself = f"nothing: {more:,} more files open by themselves" if opens and more > 0 else "nothing"
+        by_itself = f"nothing: {more:,} more open by themselves" if opens and more > 0 else "nothing"
         rows.append(
             (
                 f"{spelled(engine.index)} × {one.factor:g}",
@@ -286,7 +323,7 @@ def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
 
     def line(cells: Sequence[str]) -> str:
         padded = (
-            cell.ljust(width) if name in _LEFT else cell.rjust(width)
+            cell.ljust(width) if name in TEXTS else cell.rjust(width)
             for name, cell, width in zip(headings, cells, widths, strict=True)
         )
         return "  ".join(padded).rstrip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,11 @@ def source_of(rows: Any, *, key: Sequence[str], partition: Sequence[str]) -> Sou
         raise ConfigError(
             "the rows are parquet_files(...), which only writes take. Give spark.read.parquet(path), or on the command "
             "line: bucketlake advise FILES --key COLUMN."
+        )
+    if isinstance(rows, str | PathLike):
+        raise ConfigError(
+            f"the rows are a path, {fspath(rows)!r}. For a table: Table.open(path).advise(). For files: "
+            f"pyarrow.parquet.read_table(path), or on the command line: bucketlake advise FILES --key COLUMN."
         )
     if given.is_frame(rows):
         return _of_frame(rows, key=key, partition=partition)

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import typer
 
 from bucketlake.advice import GROWTH, SAMPLE_ROWS, Source, advise_on_rows, check_columns
+from bucketlake.advice.page import TEXTS
 from bucketlake.cli.app import AsJson, Storage, app, pairs
 from bucketlake.cli.files import FileFormat, column_names, format_of, read_columns, read_schema
-from bucketlake.cli.screen import Screen
+from bucketlake.cli.screen import Grid, Screen, grid
 from bucketlake.errors import ConfigError, NotATableError, SchemaError
 from bucketlake.schema import META_COLUMNS
 from bucketlake.table import Table
@@ -67,7 +68,16 @@ def advise(
         keys, parts = tuple(key or ()), tuple(partition or ())
         source = _source(files_or_table, keys, parts, format_)
         found = advise_on_rows(source, key=keys, partition=parts, batch_rows=batch_rows, growth=factors)
-    Screen(as_json).show(found.as_json(), str(found))
+    tables = [_drawn(*table) for table in (found.overview, found.growth) if table[1]]
+    drawings = (drawing for table in tables for drawing in (table, ""))
+    Screen(as_json).show(found.as_json(), *found.facts, "", *drawings, *found.ending)
+
+
+def _drawn(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
+    drawn = grid("", *headings, numbers=[name for name in headings if name not in TEXTS])
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
 
 
 def _table(paths: Sequence[str], format_: FileFormat | None, storage: Sequence[str] | None) -> Table | None:
@@ -111,11 +121,36 @@ def _source(
     )
     schema = _schema(files[0], format_)
     wanted = pa.schema([schema.field(name) for name in dict.fromkeys([*key, *partition])])
+    _refuse_other_types(files, wanted, format_)
+    read = {
+        file: read_columns(file, schema, given=format_)
+        for file in files
+        if format_of(file, format_) is not FileFormat.PARQUET
+    }
     return Source(
-        tables=(table for file in files for table in _columns_of(file, wanted, format_)),
-        rows=sum(_count(file, wanted, format_) for file in files),
-        head=_head(files, schema, format_),
+        tables=(
+            table
+            for file in files
+            for table in ([read[file].select(wanted.names)] if file in read else _key_columns(file, wanted))
+        ),
+        rows=sum(len(read[file]) if file in read else int(pq.read_metadata(file).num_rows) for file in files),
+        head=next(
+            (head for file in files if len(head := read[file] if file in read else _head(file, schema))),
+            schema.empty_table(),
+        ),
     )
+
+
+def _refuse_other_types(files: Sequence[str], wanted: pa.Schema, format_: FileFormat | None) -> None:
+    for file in files:
+        if format_of(file, format_) is FileFormat.PARQUET:
+            found = read_schema(file, format_)
+            for field in wanted:
+                if found.field(field.name).type != field.type:
+                    raise SchemaError(
+                        f"{file}: column {field.name!r} is {found.field(field.name).type}, and {field.type} in "
+                        f"{files[0]}. Give files of one table."
+                    )
 
 
 def _schema(file: str, format_: FileFormat | None) -> pa.Schema:
@@ -126,30 +161,14 @@ def _schema(file: str, format_: FileFormat | None) -> pa.Schema:
     return pa.schema([f.with_type(pa.string()) if pa.types.is_timestamp(f.type) else f for f in schema])
 
 
-def _columns_of(file: str, wanted: pa.Schema, format_: FileFormat | None) -> Iterator[pa.Table]:
-    if format_of(file, format_) is not FileFormat.PARQUET:
-        yield read_columns(file, wanted, given=format_)
-        return
+def _key_columns(file: str, wanted: pa.Schema) -> Iterator[pa.Table]:
     with pq.ParquetFile(file) as opened:
         for batch in opened.iter_batches(_BATCH_ROWS, columns=wanted.names):
             yield pa.Table.from_batches([batch])
 
 
-def _count(file: str, wanted: pa.Schema, format_: FileFormat | None) -> int:
-    if format_of(file, format_) is FileFormat.PARQUET:
-        return int(pq.read_metadata(file).num_rows)
-    return len(read_columns(file, wanted, given=format_))
-
-
-def _head(files: Sequence[str], schema: pa.Schema, format_: FileFormat | None) -> pa.Table:
-    """Return rows of the first file that has some."""
-    for file in files:
-        if format_of(file, format_) is FileFormat.PARQUET:
-            with pq.ParquetFile(file) as opened:
-                batches = list(islice(opened.iter_batches(SAMPLE_ROWS, columns=schema.names), 1))
-            head = pa.Table.from_batches(batches, schema if not batches else None)
-        else:
-            head = read_columns(file, schema, given=format_)
-        if head.num_rows:
-            return head
-    return schema.empty_table()
+def _head(file: str, schema: pa.Schema) -> pa.Table:
+    """Return the first rows of a Parquet file."""
+    with pq.ParquetFile(file) as opened:
+        batches = list(islice(opened.iter_batches(SAMPLE_ROWS, columns=schema.names), 1))
+    return pa.Table.from_batches(batches) if batches else schema.empty_table()

@@ -48,10 +48,13 @@ def test_a_command_refuses_files_that_do_not_fit(run: Any, tmp_path: Path) -> No
     rows = rows_of(30)
     pq.write_table(rows, tmp_path / "a.parquet")
     pq.write_table(rows.drop_columns(["ts"]), tmp_path / "b.parquet")
+    other = rows.set_column(0, "id", pa.array(range(30)))
+    pq.write_table(other, tmp_path / "other.parquet")
     pq.write_table(rows.slice(0, 0), tmp_path / "empty.parquet")
     create_table(str(tmp_path / "orders"), rows.schema, key="id").upsert(rows)
     cases = [
         (("a.parquet", "b.parquet", "--key", "id"), "have different columns: ts"),
+        (("a.parquet", "other.parquet", "--key", "id"), "column 'id' is int64, and string in"),
         (("a.parquet",), "no key was named"),
         (("a.parquet", "--key", "no"), "there is no such column; there are id, day, ts, amount"),
         (("empty.parquet", "--key", "id"), "there are no rows"),
