@@ -238,9 +238,14 @@ def advise(
 ) -> IndexAdvice:
     """Say which index suits rows, by running their keys through every one; the result prints.
 
-    Rows are what `upsert` takes; `key` and `partition` are the columns that `create_table` would be given. Of a table
-    only what `Table.advise` takes is asked: it says its key itself. With more than five million rows, a sample of the
-    keys is replayed.
+    Nothing is written. With more than five million rows, a sample of the keys is tried, and the result says so.
+
+    Args:
+        rows_or_table: Rows as `upsert` takes them, or a `Table`.
+        key: The key columns that `create_table` would be given. Default: none; only a table says its key itself.
+        partition: The partition columns. Default: none.
+        batch_rows: How many rows a typical batch has. Default: a twentieth of all, at most 100,000.
+        growth: The same is said of so many times the rows. Default: `(2, 10)`.
     """
     if isinstance(rows_or_table, Table):
         if key is not None or partition is not None:
@@ -945,8 +950,11 @@ class Table:
     ) -> IndexAdvice:
         """Run the table's keys through every index: file sizes, memory, what a batch and a read cost, a verdict.
 
-        `batch_rows` is what a typical batch has, by default a twentieth of the rows and at most 100,000. `growth` says
-        how many times the rows the table is looked at with, too. The key and partition columns are read.
+        It reads the key and partition columns, and writes nothing.
+
+        Args:
+            batch_rows: How many rows a typical batch has. Default: a twentieth of the table's, at most 100,000.
+            growth: The same is said of a table with so many times the rows. Default: `(2, 10)`.
         """
         batch = None if batch_rows is None else given.whole_number(batch_rows, "batch_rows")
         generator = KeyGenerator.from_properties(self.properties)
