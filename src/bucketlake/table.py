@@ -978,8 +978,8 @@ class Table:
             return advice.advise_on_table(
                 source,
                 generator,
-                has=self._told or stored(self.properties),
-                has_text=str(index),
+                index,
+                says=self._told or stored(self.properties),
                 batch_rows=batch,
                 growth=growth,
             )

@@ -391,8 +391,21 @@ def test_a_table_whose_index_keeps_keys_unique_is_told_to_keep_it() -> None:
     table.bulk_insert(rows)
     advice = table.advise(batch_rows=10, growth=())
     assert advice.verdict.index == RecordIndex()
+    assert advice.sentence.startswith("Keep RecordIndex(): ")
     assert "buckets do not" in advice.sentence
+    assert "create_table(" not in str(advice)
     assert (advice.batch_rows, advice.chosen.grown) == (10, ())
+
+
+def test_a_table_with_rules_or_with_an_index_of_hudi_is_compared_with_what_it_has(
+    golden_table: Callable[[str], Path],
+) -> None:
+    ruled = bucketlake.Table.open(golden_table("mor_partition_bucket")).advise()
+    assert spelled(ruled.engines[0].index).startswith('PartitionBuckets("2024-03-01,5;')
+    unique = bucketlake.Table.open(golden_table("cow_global_rli")).advise()
+    assert unique.sentence.startswith("Keep RecordIndex(): ")
+    old = bucketlake.Table.open(golden_table("mor_v6")).advise()
+    assert old.rows == 12
 
 
 def test_a_notebook_shows_the_verdict_and_escapes_names() -> None:

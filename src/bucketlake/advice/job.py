@@ -16,7 +16,14 @@ from bucketlake.advice.replay import REPLAYS
 from bucketlake.advice.sizes import row_bytes_of
 from bucketlake.config import KeyGeneratorType
 from bucketlake.errors import ConfigError, UnsupportedError, shown
-from bucketlake.index import ConsistentBuckets, IndexValue, RecordIndex, SimpleBuckets
+from bucketlake.index import (
+    ConsistentBuckets,
+    Index,
+    IndexValue,
+    PartitionBuckets,
+    RecordIndex,
+    SimpleBuckets,
+)
 from bucketlake.keygen import KeyGenerator, PartitionField
 from bucketlake.spark.types import ddl
 
@@ -62,16 +69,28 @@ def advise_on_rows(
 def advise_on_table(
     source: Source,
     generator: KeyGenerator,
+    index: Index,
     *,
-    has: IndexValue | None,
-    has_text: str,
+    says: IndexValue | None,
     batch_rows: int | None = None,
     growth: Sequence[float] = GROWTH,
 ) -> IndexAdvice:
-    """Say which index a table should have that is there; `has` is the one that it has."""
+    """Say which index a table should have that is there; `says` is what it says itself of the one that it has."""
     partition = [field.name for field in generator.partition_fields]
-    advice = _advise(source, generator, partition, batch_rows, growth, ROWS_MAX, has)
-    return replace(advice, has=has_text)
+    advice = _advise(source, generator, partition, batch_rows, growth, ROWS_MAX, _value_of(index, says))
+    return replace(advice, has=str(index))
+
+
+def _value_of(index: Index, says: IndexValue | None) -> IndexValue | None:
+    """Return what a new table with such an index would be given; None if it has none that we know."""
+    if says is not None:
+        return says
+    if index.recorded is not None:
+        return RecordIndex(per_partition=not index.recorded.is_global)
+    rules = index.rescalable.rules if index.rescalable is not None else None
+    if rules is None:
+        return None
+    return PartitionBuckets(rules.expressions, rules.default_count, rule_type=rules.rule_type)
 
 
 def check_columns(schema: pa.Schema, key: Sequence[str], partition: Sequence[str]) -> None:
@@ -153,6 +172,7 @@ def _advise(
         key=generator.record_key_fields,
         partition=tuple(partition),
         columns=_columns(head.schema),
+        is_kept=verdict.index == has,
     )
 
 

@@ -52,6 +52,8 @@ class IndexAdvice:
     """DDL; empty if it cannot be said in DDL."""
     has: str = ""
     """The index of a table that is there."""
+    is_kept: bool = False
+    """Whether the verdict is that one."""
 
     @property
     def chosen(self) -> Engine:
@@ -88,7 +90,7 @@ class IndexAdvice:
     def sentence(self) -> str:
         """The verdict."""
         index = spelled(self.verdict.index)
-        if self.has and str(self.verdict.index) == self.has:
+        if self.is_kept:
             return f"Keep {index}: {self.verdict.why}"
         return f"Take {index}: {self.verdict.why}"
 
@@ -203,6 +205,8 @@ class IndexAdvice:
         ]
 
     def _to_copy(self) -> list[str]:
+        if self.is_kept:
+            return []
         if self.has:
             return [
                 "The counts of a table are changed while writers go on: bucketlake buckets --help. Another kind of "
