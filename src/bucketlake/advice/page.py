@@ -156,7 +156,6 @@ class IndexAdvice:
             "",
             self.sentence,
             *self._of_type(),
-            "",
             *self._to_copy(),
         ]
 
@@ -209,12 +208,13 @@ class IndexAdvice:
             return []
         if self.has:
             return [
+                "",
                 "The counts of a table are changed while writers go on: bucketlake buckets --help. Another kind of "
                 "index needs a new table: new.bulk_insert(old.read(spark)).",
                 "",
                 self.python,
             ]
-        return [self.python, "", self.sql]
+        return ["", self.python, "", self.sql]
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEADINGS)
