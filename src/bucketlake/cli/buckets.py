@@ -28,7 +28,7 @@ Budget = Annotated[int, typer.Option(min=1, help="Bytes of rows that a task hold
 RuleType = Annotated[str, typer.Option(help="The type of the rules, as the table has it.")]
 
 
-@buckets.command("show-config")
+@buckets.command("show-config", epilog="Example: bucketlake buckets show-config /data/orders")
 def show_config(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """Show the versions of a table's bucket rules, oldest first. The last one counts."""
     versions = open_table(table, storage).buckets.show_config()
@@ -40,7 +40,9 @@ def show_config(table: TablePath, as_json: AsJson = False, storage: Storage = No
     Screen(as_json).show({"versions": facts}, "\n".join(lines) or "the table has no bucket rules")
 
 
-@buckets.command()
+@buckets.command(
+    epilog="Example: bucketlake buckets overwrite /data/orders '^2026-,16' --bucket-number 4 --yes"
+)
 def overwrite(
     table: TablePath,
     rules: RulesText,
@@ -65,7 +67,7 @@ def overwrite(
         _show_plan(found.plan_overwrite(rules, **how).work, as_json=as_json)
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets add /data/orders '^2026-12-,32' --yes")
 def add(
     table: TablePath,
     rules: RulesText,
@@ -90,7 +92,7 @@ def add(
         _show_plan(found.plan_add(rules, **how).work, as_json=as_json)
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets resume /data/orders --spark")
 def resume(
     table: TablePath, spark: OnSpark = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
@@ -98,7 +100,7 @@ def resume(
     _show_done(open_table(table, storage).buckets.resume(spark=session_if(spark)), as_json=as_json)
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets rollback /data/orders 20260618120000000 --yes")
 def rollback(
     table: TablePath,
     instant: Annotated[str, typer.Argument(help="Of the rescale, as `buckets show-config` tells it.")],

@@ -12,7 +12,7 @@ from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake cluster /data/orders --by city,ts --yes")
 def cluster(
     table: TablePath,
     by: Annotated[str, typer.Option(metavar="COLUMN,...", help="The columns to sort by.")],

@@ -19,7 +19,7 @@ EXIT_FINDINGS = 3
 """As for any table that is broken."""
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake fsck /data/orders --spark")
 def fsck(
     table: TablePath,
     repair: Annotated[

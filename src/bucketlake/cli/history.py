@@ -19,7 +19,7 @@ InstantTime = Annotated[str, typer.Argument(metavar="INSTANT", help="The instant
 _HINT = "nothing was done: give --yes to do it"
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake archive /data/orders --keep-min 20 --keep-max 30 --yes")
 def archive(
     table: TablePath,
     keep_min: Annotated[int, typer.Option(help="Writes that stay on the timeline.")] = KEEP_MIN,
@@ -45,7 +45,7 @@ def archive(
     _show(as_json, facts, str(plan), done=yes)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake rollback /data/orders 20260618120000000 --yes")
 def rollback(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
@@ -62,7 +62,7 @@ def rollback(
     _show(as_json, facts, str(order), done=yes)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake restore /data/orders 20260618120000000 --yes")
 def restore(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
@@ -79,7 +79,7 @@ def restore(
     _show(as_json, facts, str(order), done=yes)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake savepoint /data/orders --comment 'before the backfill'")
 def savepoint(
     table: TablePath,
     instant: Annotated[str | None, typer.Argument(metavar="INSTANT", help="A write; the newest.")] = None,
@@ -93,7 +93,7 @@ def savepoint(
     Screen(as_json).show(facts, f"savepoint {made}")
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake delete-savepoint /data/orders 20260618120000000 --yes")
 def delete_savepoint(
     table: TablePath, instant: InstantTime, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
@@ -105,7 +105,7 @@ def delete_savepoint(
     _show(as_json, {"done": yes, "instant": instant}, str(plan), done=yes)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake savepoints /data/orders")
 def savepoints(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """List the savepoints of a table."""
     opened = open_table(table, storage)

@@ -18,7 +18,9 @@ app.add_typer(index, name="index")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the index is called.")]
 
 
-@index.command("create")
+@index.command(
+    "create", epilog="Example: bucketlake index create /data/orders by_city --on city --record-index"
+)
 def create(
     table: TablePath,
     name: Name,
@@ -49,7 +51,7 @@ def create(
     Screen(as_json).show(facts, said if yes else f"{said}\n{HINT}")
 
 
-@index.command("drop")
+@index.command("drop", epilog="Example: bucketlake index drop /data/orders by_city --yes")
 def drop(
     table: TablePath, name: Name, yes: Yes = False, as_json: AsJson = False, storage: Storage = None
 ) -> None:
@@ -60,7 +62,7 @@ def drop(
     Screen(as_json).show(facts, str(work) if yes else f"{work}\n{HINT}")
 
 
-@index.command("list")
+@index.command("list", epilog="Example: bucketlake index list /data/orders")
 def list_(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """List the indexes: column, shards, entries, bytes, and whether readers use it."""
     opened = open_table(table, storage)

@@ -25,7 +25,7 @@ GROWTH_SHOWN = 5
 """Writes of a partition, the newest."""
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake describe /data/orders")
 def describe(
     table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Path or URI of the table.")] = None,
     process: Annotated[
@@ -82,7 +82,7 @@ def _described(table: Table) -> _Shown:
     return {**facts, "schema": schema}, (fact_grid("", facts), "", columns)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake timeline /data/orders --json")
 def timeline(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """List the instants of the active timeline, oldest first."""
     entries = open_table(table, storage).timeline()
@@ -94,7 +94,7 @@ def timeline(table: TablePath, as_json: AsJson = False, storage: Storage = None)
     Screen(as_json).show([asdict(entry) for entry in entries], drawn)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake history /data/orders --limit 5")
 def history(
     table: TablePath,
     limit: Annotated[int | None, typer.Option(min=1, help="Commits to list at most.")] = None,
@@ -112,7 +112,7 @@ def history(
     Screen(as_json).show([asdict(entry) for entry in entries], drawn)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake changes-until /data/orders")
 def changes_until(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """Print the completion time up to which all changes can be read: the --end of `read`, and the next --begin."""
     until = open_table(table, storage).changes_until()
@@ -121,7 +121,7 @@ def changes_until(table: TablePath, as_json: AsJson = False, storage: Storage = 
         raise typer.Exit(EXIT_NOTHING_FOUND)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake layout /data/orders")
 def layout(
     table: TablePath,
     as_json: AsJson = False,
@@ -195,7 +195,7 @@ def _filled(part: PartitionLayout, *, is_shown: bool) -> tuple[str, ...]:
     return f"{sum(fill.keys for fill in fills):,}", full, newest or "-"
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake locations /data/orders --partition 2026-06-18")
 def locations(
     table: TablePath,
     partition: Annotated[str, typer.Option(help="Path of the partition; none in a table without them.")] = "",
@@ -209,7 +209,7 @@ def locations(
     show_rows(found if every else found.slice(0, limit), Screen(as_json))
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake explain /data/orders o-1 --partition 2026-06-18")
 def explain(
     table: TablePath,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key, as JSON if of several columns.")],

@@ -21,7 +21,7 @@ from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.plans import plan_adoption
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake adopt /data/orders --buckets 16 --dry-run")
 def adopt(
     table: TablePath,
     index: Index = None,

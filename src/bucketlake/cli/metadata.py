@@ -21,14 +21,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do it; without, only say what 
 Now = Annotated[bool, typer.Option("--yes/--dry-run", help="Do it, or only say what would be done.")]
 
 
-@metadata.command("status")
+@metadata.command("status", epilog="Example: bucketlake metadata status /data/orders")
 def status(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """Say what the metadata table has, whether it is in step, and when it was last compacted."""
     found = open_table(table, storage).metadata.status()
     Screen(as_json).show(asdict(found), str(found))
 
 
-@metadata.command("build")
+@metadata.command("build", epilog="Example: bucketlake metadata build /data/orders --record-index")
 def build(
     table: TablePath,
     record_index: Annotated[
@@ -51,7 +51,7 @@ def build(
     _build(opened, plan, yes=yes, spark=spark, as_json=as_json)
 
 
-@metadata.command("rebuild")
+@metadata.command("rebuild", epilog="Example: bucketlake metadata rebuild /data/orders")
 def rebuild(
     table: TablePath,
     yes: Now = True,
@@ -64,7 +64,10 @@ def rebuild(
     _build(opened, opened.metadata.plan_rebuild(), yes=yes, spark=spark, as_json=as_json)
 
 
-@metadata.command("grow-record-index")
+@metadata.command(
+    "grow-record-index",
+    epilog="Example: bucketlake metadata grow-record-index /data/orders --shards 64 --yes",
+)
 def grow_record_index(
     table: TablePath,
     shards: Annotated[int, typer.Option(help="How many, of the table or of each partition.")],
@@ -92,7 +95,7 @@ def _build(table: Table, plan: PlannedMetadataBuild, *, yes: bool, spark: bool, 
     Screen(as_json).show(facts, str(plan if done is None else done))
 
 
-@metadata.command("delist")
+@metadata.command("delist", epilog="Example: bucketlake metadata delist /data/orders --dry-run")
 def delist(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: Storage = None) -> None:
     """Delete the parts of the metadata table that bucketlake does not keep up to date."""
     opened = open_table(table, storage)
@@ -102,7 +105,7 @@ def delist(table: TablePath, yes: Now = True, as_json: AsJson = False, storage: 
     Screen(as_json).show(facts, str(plan if done is None else done))
 
 
-@metadata.command("drop")
+@metadata.command("drop", epilog="Example: bucketlake metadata drop /data/orders --yes")
 def drop(
     table: TablePath,
     record_index: Annotated[

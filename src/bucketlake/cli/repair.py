@@ -9,7 +9,7 @@ from bucketlake.cli.screen import Screen
 from bucketlake.cli.services import HINT, OnSpark, Yes, session_if
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake repair /data/orders --yes")
 def repair(
     table: TablePath,
     yes: Yes = False,

@@ -28,7 +28,7 @@ class PolicyWord(StrEnum):
     EVEN = "even"
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets resize /data/orders --file-bytes 134217728 --yes")
 def resize(
     table: TablePath,
     file_bytes: Annotated[int, typer.Option(help="How large a base file should become.")] = FILE_BYTES,
@@ -104,7 +104,7 @@ def resize(
     Screen(as_json).show(facts, str(done))
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets double /data/orders --yes")
 def double(
     table: TablePath,
     rounds: Annotated[
@@ -134,7 +134,7 @@ def double(
     Screen(as_json).show(facts, f"{plan}\n{HINT}")
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets undo-double /data/orders")
 def undo_double(
     table: TablePath,
     spark: OnSpark = False,
@@ -155,7 +155,7 @@ def _show(done: Doubled, as_json: bool) -> None:
     Screen(as_json).show(facts, str(done))
 
 
-@buckets.command()
+@buckets.command(epilog="Example: bucketlake buckets abort /data/orders --yes")
 def abort(
     table: TablePath,
     instant: Annotated[

@@ -25,7 +25,9 @@ AsOf = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog="Example: bucketlake read /data/orders --where 'amount >= 10' --columns id,amount --limit 5"
+)
 def read(
     table: TablePath,
     columns: Columns = None,
@@ -74,7 +76,7 @@ def read(
     show_rows(pa.Table.from_batches(found, plan.context.schema), Screen(as_json))
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake get /data/orders o-1 o-2")
 def get(
     table: TablePath,
     keys: Annotated[
@@ -103,7 +105,7 @@ def get(
         raise typer.Exit(EXIT_NOTHING_FOUND)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake get-by /data/orders city Ulm")
 def get_by(
     table: TablePath,
     column: Annotated[str, typer.Argument(metavar="COLUMN", help="A column with a secondary index.")],

@@ -29,7 +29,7 @@ def _service() -> None:
     """Let `run` be named, though it is the only one."""
 
 
-@service.command("run")
+@service.command("run", epilog="Example: bucketlake service run /data/orders --watch --every 60")
 def run(
     table: TablePath,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until SIGINT or SIGTERM.")] = False,

@@ -25,7 +25,7 @@ def session_if(on_local_spark: bool) -> SparkSession | None:
     return on_spark.local.local_session() if on_local_spark else None
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake compact /data/orders --delta-commits 5 --yes")
 def compact(
     table: TablePath,
     delta_commits: Annotated[
@@ -65,7 +65,7 @@ def compact(
     _show(as_json, facts, plan, str(work), done, yes=yes)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake clean /data/orders --retain-commits 30 --yes")
 def clean(
     table: TablePath,
     retain_commits: Annotated[

@@ -18,7 +18,7 @@ from bucketlake.table import Table
 from bucketlake.write import CommitSummary
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake sql 'SELECT count(*) FROM bucketlake.`/data/orders`'")
 def sql(
     statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="One SQL statement.")],
     warehouse: Annotated[

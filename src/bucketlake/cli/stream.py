@@ -15,7 +15,7 @@ stream = typer.Typer(help="Streams into a table.", no_args_is_help=True)
 app.add_typer(stream, name="stream")
 
 
-@stream.command("status")
+@stream.command("status", epilog="Example: bucketlake stream status /data/orders")
 def status(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """Show how far each stream is, how fast it is, and how far compaction is behind."""
     opened = open_table(table, storage)
@@ -41,7 +41,7 @@ def status(table: TablePath, as_json: AsJson = False, storage: Storage = None) -
     Screen(as_json).show({"streams": [asdict(one) for one in found]}, drawn)
 
 
-@stream.command("progress")
+@stream.command("progress", epilog="Example: bucketlake stream progress /data/orders --limit 5")
 def progress(
     table: TablePath,
     limit: Annotated[int, typer.Option(min=0, help="Batches to print at most, the newest.")] = 20,
@@ -54,7 +54,7 @@ def progress(
     show_rows(found if every else found.slice(max(0, found.num_rows - limit)), Screen(as_json))
 
 
-@stream.command("metrics")
+@stream.command("metrics", epilog="Example: bucketlake stream metrics /data/orders")
 def metrics(table: TablePath, as_json: AsJson = False, storage: Storage = None) -> None:
     """Print figures of the newest batch of each stream in Prometheus's text format."""
     text = open_table(table, storage).stream_metrics()

@@ -49,7 +49,10 @@ Logs = Annotated[LogFormat, typer.Option(help="How rows are stored in the logs o
 OnSpark = Annotated[bool, typer.Option("--spark", help="Write on a local Spark session, a task per file.")]
 
 
-@app.command()
+@app.command(
+    epilog="Example: bucketlake create /data/orders --schema 'id STRING, day STRING, ts BIGINT' --key id "
+    "--partition day --ordering ts --buckets 16"
+)
 def create(
     table: TablePath,
     key: Annotated[list[str], typer.Option(metavar="COLUMN", help="Key column; may be repeated.")],
@@ -137,7 +140,7 @@ def create(
     Screen(as_json).show(facts, fact_grid("created", facts))
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake alter /data/orders --maintenance service")
 def alter(
     table: TablePath,
     merge_schema: Annotated[
@@ -187,7 +190,7 @@ def alter(
     Screen(as_json).show(facts, fact_grid("altered", facts))
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake upsert /data/orders new.parquet --merge-schema")
 def upsert(
     table: TablePath,
     files: Files,
@@ -240,10 +243,11 @@ def _loads(write: Callable[..., CommitSummary], *, op: str | None = None) -> Cal
 app.command(
     "bulk-insert",
     help="Load the rows of files for the first time, in one commit. Does what upsert does.",
+    epilog="Example: bucketlake bulk-insert /data/orders first.parquet --spark",
 )(_loads(Table.bulk_insert))
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake overwrite /data/orders day.parquet")
 def overwrite(
     table: TablePath,
     files: Files,
@@ -262,7 +266,7 @@ def overwrite(
     write(table, files, format_, merge_schema, log_format, spark, as_json, storage)
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake delete-partitions /data/orders 2026-06-18")
 def delete_partitions(
     table: TablePath,
     partitions: Annotated[
@@ -314,7 +318,7 @@ def _of_feed(schema: pa.Schema, op: str, files: list[str], given: FileFormat | N
     return schema if op in schema.names else schema.append(pa.field(op, pa.string()))
 
 
-@app.command()
+@app.command(epilog="Example: bucketlake delete /data/orders --key o-1 --key o-2")
 def delete(
     table: TablePath,
     key: Annotated[
