@@ -90,6 +90,28 @@ def test_only_workers_on_this_machine_that_nobody_chose_a_python_for_get_ours(
     assert (session.conf.get(WORKERS_PYTHON) == sys.executable) is is_ours
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_the_settings_have_our_daemon_only_where_the_python_that_spark_runs_has_bucketlake(
+    named: bool, tmp_path: Path
+) -> None:
+    """Spark runs that Python to make a frame of a list, whatever a session says later of workers."""
+    known = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    chosen = {"PYSPARK_PYTHON": sys.executable} if named else {}
+    done = subprocess.run(
+        [sys.executable, "-c", "import bucketlake; print('daemon' in str(bucketlake.SPARK_SETTINGS))"],
+        env={
+            **known,
+            **chosen,
+            "PATH": path_without_us(tmp_path / "bin"),
+            "PYTHONPATH": str(PROJECT / "src"),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(named)
+
+
 @pytest.mark.parametrize("is_activated", [True, False])
 def test_the_driver_names_its_python_only_if_the_path_leads_to_another(
     is_activated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from bucketlake.errors import SetupError
 from bucketlake.spark.files import Files
-from bucketlake.spark.settings import SPARK_SETTINGS
+from bucketlake.spark.settings import DAEMON, SPARK_SETTINGS
 
 
 def local_session() -> SparkSession:
@@ -27,6 +27,7 @@ def local_session() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         **SPARK_SETTINGS,
+        **DAEMON,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

@@ -30,6 +30,12 @@ def settle_python(session: SparkSession) -> None:
         session.conf.set(WORKERS_PYTHON, sys.executable)
 
 
+def python3_is_this() -> bool:
+    """Whether the `python3` that Spark finds on the PATH is of the environment of this process."""
+    found = shutil.which("python3")
+    return found is not None and Path(found).parent.resolve() == Path(sys.executable).parent.resolve()
+
+
 def name_this_python() -> None:
     """Tell Spark, should this process start it, which Python the driver's is: it plans `format("bucketlake")` with it.
 
@@ -38,6 +44,5 @@ def name_this_python() -> None:
     """
     if not sys.executable or {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & os.environ.keys():
         return
-    found = shutil.which("python3")
-    if found is None or Path(found).parent.resolve() != Path(sys.executable).parent.resolve():
+    if not python3_is_this():
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
