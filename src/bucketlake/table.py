@@ -432,18 +432,20 @@ class Table:
         *,
         partition: str | None = None,
         columns: str | Sequence[str] | None = None,
+        meta_columns: bool = False,
         as_of: Moment | None = None,
     ) -> pa.Table:
         """Fetch the rows with these keys, without a Spark job.
 
         A key is the key column's value, or a mapping for a key of several columns. `partition` is a partition's path.
         Without it, every partition is searched, unless an index says where the keys are.
+        Hudi's meta columns are left out, unless `meta_columns` asks for them.
         """
-        wanted = given.keys_of(keys)
+        wanted, with_meta = given.keys_of(keys), given.flag(meta_columns, "meta_columns")
         generator = KeyGenerator.from_properties(self.properties)
 
         def look(state: TableState) -> pa.Table:
-            query = make_query(state, columns=columns, as_of=as_of)
+            query = make_query(state, columns=columns, meta_columns=with_meta, as_of=as_of)
             record_keys = record_keys_of(wanted, generator, query.table_schema)
             return self._looked_up(record_keys, state, query, partition)
 
@@ -456,13 +458,15 @@ class Table:
         *,
         partition: str | None = None,
         columns: str | Sequence[str] | None = None,
+        meta_columns: bool = False,
     ) -> pa.Table:
         """Fetch the rows that have one of these values in a column with a secondary index, without a Spark job.
 
         A list holds values, and None is null. `partition` is a partition's path. The table is read as it is now. If the
         index is damaged, out of step, or names very many rows, all file groups are read instead.
+        Hudi's meta columns are left out, unless `meta_columns` asks for them.
         """
-        name = given.text(column, "column")
+        name, with_meta = given.text(column, "column"), given.flag(meta_columns, "meta_columns")
         wanted = given.keys_of(values, are="values")
         questions: list[list[RawFilter]] = [[(name, "in", [value for value in wanted if value is not None])]]
         if None in wanted:
@@ -471,7 +475,10 @@ class Table:
             given.text(partition, "partition")
 
         def look(state: TableState) -> pa.Table:
-            queries = [make_query(state, columns=columns, filters=filters) for filters in questions]
+            queries = [
+                make_query(state, columns=columns, meta_columns=with_meta, filters=filters)
+                for filters in questions
+            ]
             index = self._index(state, queries[0])
             plans = [plan_read(state, query, index, partition=partition) for query in queries]
             if not any(plan.asked for plan in plans):

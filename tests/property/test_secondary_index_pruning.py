@@ -180,7 +180,7 @@ def same_rows_by(table: Table, column: str, values: Any) -> None:
             for row in rows
             if row[column] in wanted and partition in (None, row["_hoodie_partition_path"])
         ]
-        assert marks(table.get_by(column, values, partition=partition)) == sorted(expected)
+        assert marks(table.get_by(column, values, partition=partition, meta_columns=True)) == sorted(expected)
 
 
 def marks(rows: pa.Table) -> list[str]:

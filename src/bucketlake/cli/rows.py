@@ -16,6 +16,7 @@ from bucketlake.read import read_all
 Columns = Annotated[str | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
 Limit = Annotated[int, typer.Option(min=0, help="Rows to print at most; no more are read than that takes.")]
 Unlimited = Annotated[bool, typer.Option("--all", help="Print all rows, whatever the limit.")]
+MetaColumns = Annotated[bool, typer.Option("--meta-columns", "--meta", help="Show Hudi's meta columns too.")]
 AsOf = Annotated[
     str | None,
     typer.Option(
@@ -46,9 +47,7 @@ def read(
     ] = None,
     end: Annotated[str | None, typer.Option(help="And not after this one.")] = None,
     read_optimized: Annotated[bool, typer.Option("--read-optimized", help="Base files only.")] = False,
-    meta_columns: Annotated[
-        bool, typer.Option("--meta-columns", "--meta", help="Show Hudi's meta columns too.")
-    ] = False,
+    meta_columns: MetaColumns = False,
     as_json: AsJson = False,
     storage: Storage = None,
     index: Index = None,
@@ -84,6 +83,7 @@ def get(
     ],
     partition: Annotated[str | None, typer.Option(help="Path of the partition the keys are in.")] = None,
     columns: Columns = None,
+    meta_columns: MetaColumns = False,
     as_of: AsOf = None,
     as_json: AsJson = False,
     storage: Storage = None,
@@ -98,6 +98,7 @@ def get(
         [parse_key(text, schema, fields) for text in keys],
         partition=partition,
         columns=_names(columns),
+        meta_columns=meta_columns,
         as_of=as_of,
     )
     show_rows(found, Screen(as_json))
@@ -112,6 +113,7 @@ def get_by(
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="Values of the column.")],
     partition: Annotated[str | None, typer.Option(help="Path of the partition to look into.")] = None,
     columns: Columns = None,
+    meta_columns: MetaColumns = False,
     as_json: AsJson = False,
     storage: Storage = None,
     index: Index = None,
@@ -122,7 +124,9 @@ def get_by(
     schema = opened.query().table_schema
     known = column in schema.names
     wanted = [parse_value(text, schema.field(column).type, column) if known else text for text in values]
-    found = opened.get_by(column, wanted, partition=partition, columns=_names(columns))
+    found = opened.get_by(
+        column, wanted, partition=partition, columns=_names(columns), meta_columns=meta_columns
+    )
     show_rows(found, Screen(as_json))
     if not found.num_rows:
         raise typer.Exit(EXIT_NOTHING_FOUND)

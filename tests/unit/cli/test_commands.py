@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import ConfigError, create_table
+from bucketlake import ConfigError, Table, create_table
 
 Golden = Callable[[str], Path]
 MOR = "mor_simple_bucket_avro"
@@ -134,6 +134,10 @@ def test_a_text_in_a_filter_may_stand_in_quotes_as_in_sql(
 
 def test_get_fetches_rows_by_key(run: Any, golden_table: Golden) -> None:
     rows = answer(run("get", golden_table(MOR), 1, 4, 99, "--json", "--buckets", 4, "--columns", "id,name"))
+    (own,) = answer(run("get", golden_table(MOR), 1, "--json"))
+    (every,) = answer(run("get", golden_table(MOR), 1, "--json", "--meta-columns"))
+    assert list(own) == Table.open(golden_table(MOR)).schema.names
+    assert own.items() < every.items() and "_hoodie_commit_time" in every
     assert sorted(row["name"] for row in rows) == ["n1-u", "n4-u"]
     composite = golden_table("cow_composite_keys")
     assert answer(run("get", composite, '{"k1": "a", "k2": 1}', "--json", "--columns", "name")) == [

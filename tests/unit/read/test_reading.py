@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bucketlake import PartitionBuckets, SimpleBuckets, Table
+from bucketlake import ConfigError, PartitionBuckets, SimpleBuckets, Table
 from bucketlake.layout import FileSlice
 from bucketlake.read import pack_slices
+from bucketlake.schema import META_COLUMNS
 
 Golden = Callable[[str], Path]
 COW, MOR = "cow_simple_bucket", "mor_simple_bucket_avro"
@@ -70,7 +71,8 @@ def test_any_few_columns_are_those_of_the_whole_rows(golden_table: Golden, name:
         assert few.num_rows == whole.num_rows
         assert few.schema.equals(whole.select(columns).schema)
         assert texts(few) == texts(whole.select(columns))
-        assert texts(table.get(keys[:2], columns=columns)) == texts(table.get(keys[:2]).select(columns))
+        found = table.get(keys[:2], meta_columns=True)
+        assert texts(table.get(keys[:2], columns=columns)) == texts(found.select(columns))
 
 
 def texts(rows: pa.Table) -> list[str]:
@@ -109,7 +111,7 @@ def test_each_key_is_found_and_only_where_it_can_be(
     table = Table.open(golden_table(name), **arguments)
     everything = table.to_arrow()
     for row in everything.to_pylist():
-        assert table.get(row["id"]).to_pylist() == [row]
+        assert table.get(row["id"], meta_columns=True).to_pylist() == [row]
         plan = table.plan(filters=[("id", "=", row["id"])])
         if arguments or "consistent" in name or "partition_bucket" in name:
             per_partition: dict[str, list[FileSlice]] = {}
@@ -121,12 +123,22 @@ def test_each_key_is_found_and_only_where_it_can_be(
 def test_keys_of_several_columns_are_found(golden_table: Golden) -> None:
     table = Table.open(golden_table("cow_composite_keys"), index=SimpleBuckets(4, ("k1",)))
     for row in table.to_arrow().to_pylist():
-        found = table.get({"k1": row["k1"], "k2": row["k2"]})
+        found = table.get({"k1": row["k1"], "k2": row["k2"]}, meta_columns=True)
         assert found.to_pylist() == [row]
         assert (
             table.get({"k1": row["k1"], "k2": row["k2"]}, partition=row["_hoodie_partition_path"]).num_rows
             == 1
         )
+
+
+def test_rows_fetched_by_key_have_the_columns_of_the_user_unless_hudis_are_asked_for(
+    golden_table: Golden,
+) -> None:
+    table = Table.open(golden_table(MOR), buckets=4)
+    assert table.get(1).schema.names == table.schema.names
+    assert table.get(1, meta_columns=True).schema.names == [*META_COLUMNS, *table.schema.names]
+    with pytest.raises(ConfigError, match="meta_columns is 'yes'"):
+        table.get(1, meta_columns="yes")  # type: ignore[arg-type]
 
 
 def test_many_keys_come_in_one_call(golden_table: Golden) -> None:

@@ -321,7 +321,7 @@ def test_tables_of_hudis_are_read_by_their_index(name: str, golden_table: Callab
         for filters in ([("id", "=", row["id"])], [("_hoodie_record_key", "=", row["_hoodie_record_key"])]):
             assert table.to_arrow(filters=filters).to_pylist() == [row]
             assert len(table.plan(filters=filters).slices) == 1 < len(table.plan().slices)
-        assert table.get(row["id"]).to_pylist() == [row]
+        assert table.get(row["id"], meta_columns=True).to_pylist() == [row]
         found = table.explain(row["id"], partition=row["_hoodie_partition_path"])
         assert found.file_groups == (row["_hoodie_file_name"].partition("_")[0],)
         assert found.more["live"] == "yes"

@@ -537,7 +537,9 @@ def test_a_table_of_hudis_is_read_by_its_index(golden_table: Callable[[str], Pat
         (asked,) = table.plan(filters=filters).asked
         assert asked.keys == len(wanted)
         assert sorted(table.to_arrow(filters=filters)["_hoodie_record_key"].to_pylist()) == wanted
-        assert sorted(table.get_by(column, value)["_hoodie_record_key"].to_pylist()) == wanted
+        assert (
+            sorted(table.get_by(column, value, meta_columns=True)["_hoodie_record_key"].to_pylist()) == wanted
+        )
     assert any(
         len(table.plan(filters=[(column, "=", row[column])]).slices) == 1 for row in stored if row[column]
     )
