@@ -70,7 +70,7 @@ class WriteArguments(TypedDict, total=False):
     merge_schema: bool | None
     """Whether rows may add columns, widen a type, or let a column be null. Default: what the table says."""
     progress: bool | None
-    """Whether to show a bar while Spark works. Default: if standard error is a terminal."""
+    """Whether to show a bar while Spark works. Default: on a terminal, if Spark shows no bar of its own."""
     maintenance: Maintenance | str | None
     """Services to run after the commit. They cannot fail the write. Default: what the table says."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkRuntimeError
@@ -25,7 +25,7 @@ def local_session() -> SparkSession:
     """Return a session that uses every core of this machine, and keeps quiet. SetupError if there is no Java for it."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
+    settings: dict[str, Any] = {
         **SPARK_SETTINGS,
         **DAEMON,
         "spark.ui.enabled": "false",

@@ -4,10 +4,14 @@ A classic session tells by its status tracker, asked by a thread of ours for
 the jobs of a group; Spark Connect calls back. Both count tasks; who wants
 more opens Spark's own pages. Whatever goes wrong with the bar, the work that
 it shows goes on.
+
+Spark has a bar of its own, on by default in scripts and notebooks. Two bars would
+write over each other on one line, so ours is shown beside it only if asked for.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,12 +25,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 _POLL_SECONDS = 0.25
 _GROUP = "spark.jobGroup.id"
+_SPARKS_BAR = "spark.ui.showConsoleProgress"
+_BAR_OF_CONNECT = "SPARK_CONNECT_PROGRESS_BAR_ENABLED"
 
 
 @contextmanager
 def watched(session: SparkSession, title: str, *, show: bool | None = None) -> Iterator[None]:
-    """Show a bar while the block runs jobs. `show` None: if standard error is a terminal."""
-    if not (sys.stderr.isatty() if show is None else show):
+    """Show a bar while the block runs jobs. `show` None: if standard error is a terminal without Spark's own bar."""
+    if not ((sys.stderr.isatty() and not _spark_shows_one(session)) if show is None else show):
         yield
         return
     with _Bar(title) as bar:
@@ -35,6 +41,14 @@ def watched(session: SparkSession, title: str, *, show: bool | None = None) -> I
         except (PySparkException, AttributeError):
             context = None
         yield from _called_back(session, bar) if context is None else _polled(context, title, bar)
+
+
+def _spark_shows_one(session: SparkSession) -> bool:
+    """Whether Spark draws a bar of its own: from the JVM, or from the client of Spark Connect."""
+    try:
+        return str(session.sparkContext.getConf().get(_SPARKS_BAR)).lower() == "true"
+    except (PySparkException, AttributeError):
+        return os.environ.get(_BAR_OF_CONNECT) == "1"
 
 
 def _polled(context: Any, title: str, bar: _Bar) -> Iterator[None]:
