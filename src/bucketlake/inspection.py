@@ -9,6 +9,7 @@ from statistics import mean
 
 import pyarrow as pa
 
+from bucketlake import notebook
 from bucketlake.errors import CommitConflictError, ConfigError, UnsupportedError
 from bucketlake.index import EntryPlace, Fill, Index, hash_pieces, secondary_indexes_for_reads
 from bucketlake.index.listed import resolve_listed
@@ -71,6 +72,27 @@ def describe(state: TableState, index: Index, *, changes_until: str | None) -> D
         last_commit=max((i.requested for i in completed), default=None),
         changes_until=changes_until,
     )
+
+
+def described_html(found: Description) -> str:
+    """Show a table in a notebook."""
+    facts = notebook.facts_html(
+        found.name,
+        {
+            "path": found.path,
+            "type": found.table_type,
+            "record key": found.record_key,
+            "partition": found.partition,
+            "ordering": found.ordering,
+            "index": found.index,
+            "secondary indexes": found.secondary_indexes,
+            "commits": found.commits,
+            "pending": found.pending or None,
+            "last commit": found.last_commit,
+        },
+    )
+    columns = [(field.name, str(field.type)) for field in found.schema]
+    return facts + notebook.grid_html(("column", "type"), columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from bucketlake import services
+from bucketlake import notebook, services
 from bucketlake.commit.metadata_build import (
     BuiltMetadata,
     MetadataBuild,
@@ -143,6 +143,10 @@ class Plan(ABC, Generic[R]):
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return False
+
+    def _repr_html_(self) -> str:
+        title = "Nothing to do" if self.is_empty else "A plan: nothing is done yet. To do it: table.run(plan)"
+        return notebook.lines_html(title, str(self))
 
     def run(self, store: Store, tasks: Tasks = here) -> R:
         """Do it, and say what was done."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Never, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
-from bucketlake import advice, given, inspection, plans, services, streaming
+from bucketlake import advice, given, inspection, notebook, plans, services, streaming
 from bucketlake import spark as on_spark
 from bucketlake.advice import IndexAdvice
 from bucketlake.arguments import (
@@ -45,7 +45,7 @@ from bucketlake.config import (
     load_properties,
     parse_maintenance_mode,
 )
-from bucketlake.errors import ConfigError, shown
+from bucketlake.errors import BucketlakeError, ConfigError, shown
 from bucketlake.index import Index, IndexValue, SimpleBuckets, resolve_index, secondary_indexes_for_reads
 from bucketlake.index.told import is_kept_in_metadata, refuse_other, stored, told
 from bucketlake.keygen import KeyGenerator
@@ -357,6 +357,14 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.store.uri!r})"
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what `describe` says; a table that cannot be read says why."""
+        try:
+            found = self.describe()
+        except (BucketlakeError, OSError) as error:
+            return notebook.lines_html(repr(self), str(error))
+        return inspection.described_html(found)
 
     def alter(
         self,

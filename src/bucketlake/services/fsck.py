@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bucketlake import notebook
 from bucketlake.basefile import FileFacts, check_bytes, read_base_file, read_footer
 from bucketlake.basefile.footer import NO_ROWS, ROWS_KEY
 from bucketlake.commit.heartbeat import is_alive, list_heartbeats
@@ -170,14 +171,30 @@ class Report:
         """The others: harmless leftovers."""
         return tuple(finding for finding in self.findings if finding.kind.is_remains)
 
+    @property
+    def _verdict(self) -> str:
+        return "sound" if self.is_sound else f"{len(self.damage):,} findings"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "rows": self.rows,
+            "file groups": self.file_groups,
+            "files": self.files,
+            "commits": self.commits,
+            "index": self.index,
+        }
+        drawn = notebook.facts_html(f"fsck: {self._verdict}", facts)
+        found = [(str(one.kind), one.place or "the table", one.text) for one in self.damage]
+        found += [(f"note: {one.kind}", one.place or "the table", one.text) for one in self.notes]
+        return drawn + (notebook.grid_html(("finding", "where", "what"), found) if found else "")
+
     def __str__(self) -> str:
         seen = (
             f"{self.rows:,} rows in {self.file_groups:,} file groups, {self.files:,} files, {self.commits:,} commits; "
             f"{self.index}"
         )
-        verdict = "sound" if self.is_sound else f"{len(self.damage):,} findings"
         lines = [f"  {finding}" for finding in self.damage] + [f"  note: {note}" for note in self.notes]
-        return "\n".join([f"{verdict}: {seen}", *lines])
+        return "\n".join([f"{self._verdict}: {seen}", *lines])
 
 
 def _refuse_without_keys(state: TableState) -> None:

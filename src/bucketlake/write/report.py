@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from bucketlake import notebook
 from bucketlake.commit.operation import Operation
 from bucketlake.errors import ProofError
 from bucketlake.layout.names import split_path
@@ -167,21 +168,36 @@ class CommitSummary:
     def _word(self) -> str:
         return self.operation.lower().replace("_", " ")
 
-    def __str__(self) -> str:
-        if self.instant is None:
-            return f"{self._word}: {self.rows:,} rows, {self.outdated:,} outdated; nothing to commit"
-        counts = [f"{self.rows:,} rows"]
-        direct = self.updated - self.logged
+    @property
+    def _counts(self) -> Mapping[str, int]:
+        """What became of the rows, by words."""
         named = (
+            ("rows", self.rows),
             ("inserted", self.inserted),
-            ("updated", direct),
+            ("updated", self.updated - self.logged),
             ("upserted in logs", self.logged),
             ("moved", self.moved),
             ("deleted", self.deleted),
             ("outdated", self.outdated),
             ("lost to others of the batch", self.beaten),
         )
-        counts += [f"{count:,} {word}" for word, count in named if count]
+        return {word: count for word, count in named if count or word == "rows"}
+
+    def _repr_html_(self) -> str:
+        if self.instant is None:
+            return notebook.lines_html(f"{self._word}: nothing to commit", str(self))
+        facts = {
+            **self._counts,
+            "files": f"{self.files:,}, {render_bytes(self.bytes)} in {self.partitions:,} partitions",
+            "seconds": ", ".join(f"{stage} {taken:.2f}" for stage, taken in self.seconds.items()),
+            "services": "; ".join(self.services),
+        }
+        return notebook.facts_html(f"{self._word} {self.instant}", facts)
+
+    def __str__(self) -> str:
+        if self.instant is None:
+            return f"{self._word}: {self.rows:,} rows, {self.outdated:,} outdated; nothing to commit"
+        counts = [f"{count:,} {word}" for word, count in self._counts.items()]
         lines = [
             f"{self._word} {self.instant}: {', '.join(counts)}",
             f"  {self.files:,} files, {render_bytes(self.bytes)} in {self.partitions:,} partitions"
