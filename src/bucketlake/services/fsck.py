@@ -96,6 +96,8 @@ from bucketlake.timeline import (
 from bucketlake.write.report import PROOF_KEY
 
 _MODULUS = 1 << 64
+_CLUSTER = "CLUSTER"
+"""The operation of a clustering, and of a resize."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of file groups that were checked, and of all."""
@@ -114,6 +116,7 @@ class Kind(StrEnum):
     MISSING_FILE = "a file on the timeline that is not there"
     UNNAMED_FILE = "a visible file that no commit names"
     WRONG_SIZE = "a file of another size than its commit says"
+    MISNAMED_LOG = "a log named after another write than the one that wrote it"
     UNREADABLE = "a file that cannot be read"
     WRONG_FOOTER = "a file whose footer does not tell what is in it"
     WRONG_PROOF = "a commit whose sums are not those of its files"
@@ -408,7 +411,39 @@ def _check_files(seen: _Seen) -> list[Finding]:
         if is_told and path in seen.sizes and seen.sizes[path] != stat.size_bytes:
             text = f"{seen.sizes[path]:,} bytes, and its commit says {stat.size_bytes:,}"
             found.append(Finding(Kind.WRONG_SIZE, path, text))
-    return found + _check_visible(seen, told)
+    return found + _check_names(seen, told) + _check_visible(seen, told)
+
+
+def _check_names(seen: _Seen, told: Mapping[str, WriteStat]) -> list[Finding]:
+    """Find logs that carry the instant of an earlier write, by which readers take them for older than they are.
+
+    UPDATE and DELETE of Hudi's SQL put a log of a table with consistent hashing under the instant of the row that they
+    change. If the file group was compacted in between, the log belongs to what the compaction has replaced. A log with
+    the instant of a resize or a clustering is as it should be: it was written while that was pending.
+    """
+    if seen.state.properties.table_version < 8:
+        return []  # there a log has the instant of its base file
+    teller = seen.teller
+    visible = {path for part in seen.slices for path in _paths(part)}
+    found = []
+    for path, stat in sorted(told.items()):
+        own, named = teller[path], _instant_of(path)
+        if not stat.log_files or own == named or path not in seen.sizes:
+            continue
+        other = seen.commits.get(named)
+        if other is None or other.operation == _CLUSTER:
+            continue
+        fate = (
+            "Readers see its rows now, and take them for older ones than they are"
+            if path in visible
+            else "Readers do not see its rows, unless a compaction took them in"
+        )
+        text = (
+            f"the write of {own} put it under the instant of {named}. {fate}. UPDATE and DELETE of Hudi's SQL do so: "
+            f"set hoodie.spark.sql.optimized.writes.enable=false there, and make the change again"
+        )
+        found.append(Finding(Kind.MISNAMED_LOG, path, text))
+    return found
 
 
 def _cut_off(state: TableState) -> list[Instant]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -152,6 +153,35 @@ def test_a_lost_log_file_is_found(tmp_path: Path) -> None:
     lost = newest_files(table)[0].path
     table.store.delete(lost)
     assert [f.place for f in check_table(table.store).findings] == [lost]
+
+
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_a_log_that_is_named_after_an_earlier_write_is_found(tmp_path: Path, is_compacted: bool) -> None:
+    """So Hudi's SQL names the log of an UPDATE: after the write of the row that it changes."""
+    table = new_table(tmp_path, "MERGE_ON_READ")
+    earlier = newest_files(table)[0].instant
+    if is_compacted:
+        table.compact()
+    table.upsert(rows(range(1), "lost"))
+    (log,) = newest_files(table)
+    named = log.path.replace(log.instant, earlier).replace(".log.1_", ".log.2_")
+    table.store.put(named, table.store.read(log.path))
+    table.store.delete(log.path)
+    newest = load_state(table.store).timeline.writes[-1]
+    said = read_commit_metadata(table.store, newest)
+    stats = tuple(
+        replace(stat, path=named, log_files=(Path(named).name,)) if stat.path == log.path else stat
+        for stat in said.write_stats
+    )
+    body = encode_commit_metadata(replace(said, write_stats=stats), action=Action.DELTA_COMMIT)
+    table.store.put(newest.path, body)
+    report = check_table(table.store)
+    (finding,) = (one for one in report.damage if one.kind is Kind.MISNAMED_LOG)
+    assert finding.place == named
+    assert f"the write of {log.instant} put it under the instant of {earlier}" in finding.text
+    assert ("do not see its rows" in finding.text) is is_compacted
+    assert ("lost" in table.to_arrow()["name"].to_pylist()) is not is_compacted
+    assert "hoodie.spark.sql.optimized.writes.enable=false" in str(report)
 
 
 def test_a_file_of_no_write_is_an_orphan(tmp_path: Path) -> None:
