@@ -10,15 +10,19 @@ from statistics import mean
 import pyarrow as pa
 
 from bucketlake import notebook
+from bucketlake.config import BucketEngine, TableProperties, TableType
 from bucketlake.errors import CommitConflictError, ConfigError, UnsupportedError
-from bucketlake.index import EntryPlace, Fill, Index, hash_pieces, secondary_indexes_for_reads
+from bucketlake.index import RULE_TYPE, EntryPlace, Fill, Index, hash_pieces, secondary_indexes_for_reads
+from bucketlake.index.engines import registered_engine
 from bucketlake.index.listed import resolve_listed
+from bucketlake.index.rings import VIRTUAL_LOGS
 from bucketlake.layout import FileGroupId, FileSlice, slices_of
 from bucketlake.metadata.change import logged_keys_of
 from bucketlake.metadata.secondary_index import secondary_indexes
 from bucketlake.read import is_service
 from bucketlake.state import TableState, commit_metadata, files_of, table_schema, view_for
 from bucketlake.timeline import Action, Instant
+from bucketlake.write.state import NULL_ELEMENTS_ALLOWED, is_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Description:
     """Requested time of the newest completed instant."""
     changes_until: str | None
     """The completion time up to which an incremental read finds all changes."""
+    beside_hudi: tuple[str, ...]
+    """What Hudi cannot do with this table, a sentence each; empty if it can read and write it."""
 
 
 def describe(state: TableState, index: Index, *, changes_until: str | None) -> Description:
@@ -71,7 +77,37 @@ def describe(state: TableState, index: Index, *, changes_until: str | None) -> D
         pending=len(state.timeline.instants) - len(completed),
         last_commit=max((i.requested for i in completed), default=None),
         changes_until=changes_until,
+        beside_hudi=beside_hudi(properties, index),
     )
+
+
+def beside_hudi(properties: TableProperties, index: Index) -> tuple[str, ...]:
+    """Say what Hudi 1.2 cannot do with a table, or must be told first. The page docs/beside-hudi.md has it all."""
+    said = []
+    engine = properties.engine
+    is_copy_on_write = properties.table_type is TableType.COPY_ON_WRITE
+    if engine == BucketEngine.CONSISTENT_HASHING and is_copy_on_write:
+        said.append(
+            "Hudi reads it and cannot write it: it writes no copy-on-write table with consistent hashing."
+        )
+    elif engine == BucketEngine.CONSISTENT_HASHING:
+        said.append(
+            "UPDATE and DELETE of Hudi's SQL lose rows in it: give Hudi hoodie.spark.sql.optimized.writes.enable=false."
+        )
+    if is_set(properties, VIRTUAL_LOGS):
+        said.append(
+            "While a resize is pending, Hudi cannot read the buckets that are resized: they have virtual logs."
+        )
+    rules = index.rescalable.rules if index.rescalable is not None else None
+    if rules is not None and rules.rule_type != RULE_TYPE:
+        said.append(
+            f"Hudi reads it and cannot write it: it knows no bucket rules of type {rules.rule_type!r}."
+        )
+    if engine is not None and registered_engine(engine) is not None:
+        said.append(f"Hudi reads it and cannot write it: it does not know the engine {engine}.")
+    if is_set(properties, NULL_ELEMENTS_ALLOWED):
+        said.append("Hudi cannot write a row that has a null in an array.")
+    return tuple(said)
 
 
 def described_html(found: Description) -> str:
@@ -89,6 +125,7 @@ def described_html(found: Description) -> str:
             "commits": found.commits,
             "pending": found.pending or None,
             "last commit": found.last_commit,
+            "beside Hudi": " ".join(found.beside_hudi),
         },
     )
     columns = [(field.name, str(field.type)) for field in found.schema]

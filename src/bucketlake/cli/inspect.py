@@ -17,7 +17,7 @@ from bucketlake.cli.rows import Unlimited, show_rows
 from bucketlake.cli.screen import Grid, Screen, fact_grid, grid
 from bucketlake.cli.values import parse_key
 from bucketlake.errors import ConfigError
-from bucketlake.inspection import PartitionLayout
+from bucketlake.inspection import Description, PartitionLayout
 from bucketlake.storage import memory_in_use, render_bytes
 from bucketlake.table import Table
 
@@ -79,7 +79,13 @@ def _described(table: Table) -> _Shown:
     for field in found.schema:
         columns.add_row(field.name, str(field.type), "yes" if field.nullable else "no")
     schema = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in found.schema]
-    return {**facts, "schema": schema}, (fact_grid("", facts), "", columns)
+    drawn: list[Grid | str] = [fact_grid("", facts), *notes_beside_hudi(found), "", columns]
+    return {**facts, "beside hudi": list(found.beside_hudi), "schema": schema}, drawn
+
+
+def notes_beside_hudi(found: Description) -> list[str]:
+    """Return a line for each thing that Hudi cannot do with a table."""
+    return [f"note: {line}" for line in found.beside_hudi]
 
 
 @app.command(epilog="Example: bucketlake timeline /data/orders --json")

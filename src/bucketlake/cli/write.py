@@ -27,6 +27,7 @@ from bucketlake.cli.app import (
     pairs,
 )
 from bucketlake.cli.files import FileFormat, column_names, read_columns, read_rows, read_schema, schema_after
+from bucketlake.cli.inspect import notes_beside_hudi
 from bucketlake.cli.screen import Screen, fact_grid
 from bucketlake.cli.values import parse_key
 from bucketlake.commit.metadata_table import OnUnmaintained
@@ -137,7 +138,8 @@ def create(
         "index": found.index,
         "columns": [f"{field.name} {field.type}" for field in found.schema],
     }
-    Screen(as_json).show(facts, fact_grid("created", facts))
+    value = {**facts, "beside hudi": list(found.beside_hudi)}
+    Screen(as_json).show(value, fact_grid("created", facts), *notes_beside_hudi(found))
 
 
 @app.command(epilog="Example: bucketlake alter /data/orders --maintenance service")
