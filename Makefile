@@ -27,7 +27,7 @@ MINUTES ?= 60
 
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
-.PHONY: help setup setup-test demo demo-stream test test-fast check docs pages format bench features lock soak clean java
+.PHONY: help setup setup-test demo demo-stream test test-fast check docs pages format bench features changelog dist lock soak clean java
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,13 @@ pages: $(VENV)/.ready ## Write the pages of the docs that are made from the code
 
 features: $(VENV)/.ready ## List every requirement with the tests that show it
 	@$(BIN)/python tools/features.py $(FEATURES_ARGS)
+
+changelog: $(VENV)/.ready ## Print what the next release says; VERSION=0.2.0 DATE=2026-06-18 writes it
+	@$(BIN)/python tools/changelog.py --version "$(VERSION)" --date "$(DATE)"
+
+dist: $(VENV)/.ready ## Build the wheel and the source distribution into build/dist, and check them
+	@rm -rf build/dist build/lib build/bdist.* && $(BIN)/python -m build --no-isolation --outdir build/dist . >/dev/null
+	@$(BIN)/python -m twine check --strict build/dist/*
 
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile -q --python-version 3.11 --generate-hashes --no-header pyproject.toml --extra test --extra check --extra docs -o requirements/dev.lock

@@ -122,3 +122,8 @@ def test_the_readmes_example_runs_where_the_wheel_is_installed(installed: Path, 
 def test_the_command_runs_where_the_wheel_is_installed(installed: Path, tmp_path: Path) -> None:
     found = run(installed.with_name("bucketlake"), "--version", folder=tmp_path)
     assert found.startswith("bucketlake ")
+
+
+def test_the_citation_names_the_version_that_is_built(distributions: tuple[Path, Path]) -> None:
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {distributions[0].name.split('-')[1]}\n" in citation
