@@ -2,32 +2,61 @@
 
 numba keeps it beside the source, or else in the user's home, and refuses to compile where it can do neither: for a
 user without a home whose packages somebody else has installed. For these it is kept in a temporary folder.
+
+The first process that compiles says so on a terminal: it takes seconds, in which nothing else can be seen.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numba
 from numba import int64, types
-from numba.core import cgutils
+from numba.core import cgutils, event
 from numba.extending import intrinsic
 
 _numba: Any = numba  # a border around a library whose types stand in the way
 _log = logging.getLogger("bucketlake")
+_own: WeakSet[Callable[..., Any]] = WeakSet()
+"""The functions that are given to `compiled`: other libraries compile theirs."""
+
+
+class _FirstCompilation(event.Listener):
+    """Says once, on a terminal, that a function of ours is compiled. What was kept is loaded without a word."""
+
+    def __init__(self) -> None:
+        self._has_said = False
+
+    def on_start(self, event: Any) -> None:
+        if self._has_said or event.data["dispatcher"].py_func not in _own:
+            return
+        self._has_said = True
+        with suppress(Exception):  # no word is worth a failed call; some have no standard error
+            if sys.stderr.isatty():
+                sys.stderr.write("bucketlake: compiling for this machine, once; this takes a few seconds\n")
+                sys.stderr.flush()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing more is said."""
+
+
+event.register("numba:compile", _FirstCompilation())  # type: ignore[no-untyped-call] # numba has no types there
 
 
 def compiled(*signatures: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function: for these signatures now, without any when it is called."""
 
     def decorate(function: Callable[..., Any]) -> Any:
+        _own.add(function)
         if _numba_has_a_place():
             with suppress(RuntimeError, OSError):  # a place that nothing can be put into
                 return _numba.njit(*signatures, cache=True, nogil=True)(function)

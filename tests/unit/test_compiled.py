@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,24 @@ def test_without_a_temporary_folder_of_ones_own_nothing_is_kept(tmp_path: Path) 
 def test_a_folder_that_the_user_names_is_taken(tmp_path: Path) -> None:
     (*_, place, _), said = run(tmp_path / "program", NUMBA_CACHE_DIR=str(tmp_path / "named"))
     assert tmp_path / "named" in Path(place).parents and said == ""
+
+
+def test_who_compiles_first_is_told_so_once_on_a_terminal(tmp_path: Path) -> None:
+    """In a pipe nothing is said, and of what was kept neither: the other tests here see that."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    said = []
+    for _ in range(2):
+        terminal, stderr = pty.openpty()
+        with os.fdopen(terminal, "rb", buffering=0) as screen:
+            subprocess.run(
+                [sys.executable, tmp_path / "program.py"],
+                env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")},
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                check=True,
+            )
+            os.write(stderr, b"end")
+            os.close(stderr)
+            said.append(screen.read(4096).decode())
+    line = "bucketlake: compiling for this machine, once; this takes a few seconds\r\n"
+    assert said == [f"{line}end", "end"]
