@@ -11,6 +11,7 @@ import pytest
 
 from bucketlake import ConsistentBuckets, Table
 from bucketlake.services import check_table
+from bucketlake.services.fsck import Kind
 from bucketlake.services.resize import (
     abort_resize,
     look_for_resize,
@@ -180,3 +181,24 @@ def test_what_hudi_began_is_adopted_and_continued(
     agree(table, hudi, path)
     resize_table(table.store, MERGE)
     agree(table, hudi, path)
+
+
+@pytest.mark.parametrize("is_optimized", [True, False])
+def test_an_update_of_hudis_sql_that_is_lost_is_found_and_one_that_is_told_better_is_not(
+    hudi: HudiJvm, tmp_path: Path, is_optimized: bool
+) -> None:
+    """Hudi names the log after the write of the row; after a compaction nobody, Hudi included, looks for it there."""
+    table = loaded(tmp_path)
+    table.compact()
+    settings = {name: value for name, value in OPTIONS.items() if ".datasource." not in name}
+    settings["hoodie.spark.sql.optimized.writes.enable"] = str(is_optimized).lower()
+    hudi.sql(
+        f"CREATE TABLE changed USING hudi LOCATION '{tmp_path}'",
+        "UPDATE changed SET name = 'changed' WHERE id = 25",
+        "DROP TABLE changed",
+        settings=settings,
+    )
+    is_there = ["changed" in rows["name"].to_pylist() for rows in (hudi.read(tmp_path), table.to_arrow())]
+    assert is_there == [not is_optimized] * 2
+    kinds = {finding.kind for finding in check_table(table.store).damage}
+    assert kinds == ({Kind.MISNAMED_LOG} if is_optimized else set())
