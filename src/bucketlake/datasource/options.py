@@ -1,9 +1,10 @@
 """Options of `format("bucketlake")`, parsed and checked.
 
-Reading: `as_of`, `begin`, `end`, `query` (`snapshot` or `read_optimized`), `columns` (comma-separated),
-`meta_columns`. Reading as a stream: `start`, `max_instants`, `max_rows`, `op`, `columns`, `meta_columns`. Writing:
-`log_format`, `maintenance`, `merge_schema`, which may be spelled `mergeSchema`. All: `path`, `index`, as Python has it
-(`SimpleBuckets(4)`), or `buckets` for short, and `storage.<name>`, which goes to the store.
+They are named as the arguments of Python's calls are. Reading: `as_of`, `begin`, `end`, `read_optimized` (or
+`query=read_optimized`), `columns` (comma-separated), `meta_columns`; filters are those of the frame. Reading as a
+stream: `start`, `max_instants`, `max_rows`, `op`, `columns`, `meta_columns`. Writing: `log_format`, `maintenance`,
+`merge_schema`, which may be spelled `mergeSchema`. All: `path`, `index`, as Python has it (`SimpleBuckets(4)`), or
+`buckets` for short, and `storage.<name>`, which goes to the store.
 
 A moment (`as_of`, `begin`, `end`, `start`) is an instant, or a text with an offset or `Z`: Spark tells a Python Data
 Source nothing of the session, so in which zone another text was meant cannot be known here.
@@ -33,6 +34,7 @@ READING = frozenset(
         "begin",
         "end",
         "query",
+        "read_optimized",
         "columns",
         "meta_columns",
         "index",
@@ -72,9 +74,6 @@ class SourceOptions:
         # Spark asks for the columns of a stream in the same way.
         of_streams = f"; as a stream also with {', '.join(sorted(_ONLY_STREAMING))}"
         options = _known(raw, READING, "reads", more=of_streams)
-        kind = options.get("query", "snapshot")
-        if kind not in ("snapshot", "read_optimized"):
-            raise ConfigError(f"query is {kind!r}; expected 'snapshot' or 'read_optimized'.")
         return cls(
             path=options["path"],
             table={"storage_options": _storage(options), "index": _index(options)},
@@ -83,7 +82,7 @@ class SourceOptions:
                 "begin": options.get("begin"),
                 "end": options.get("end"),
                 "in_zone": refuse_without_zone,
-                "read_optimized": kind == "read_optimized",
+                "read_optimized": _read_optimized(options),
                 "columns": _names(options, "columns"),
                 "meta_columns": _boolean(options, "meta_columns", default=True),
             },
@@ -222,6 +221,21 @@ def _names(options: Mapping[str, str], key: str) -> tuple[str, ...] | None:
 def _index(options: Mapping[str, str]) -> IndexValue | None:
     index = index_of_text(options["index"]) if "index" in options else None
     return told(index, _integer(options, "buckets"))
+
+
+def _read_optimized(options: Mapping[str, str]) -> bool:
+    """Read the word of Python, `read_optimized=true`, or `query=read_optimized`."""
+    kind = options.get("query", "snapshot")
+    if kind not in ("snapshot", "read_optimized"):
+        raise ConfigError(f"query is {kind!r}; expected 'snapshot' or 'read_optimized'.")
+    by_query = kind == "read_optimized"
+    asked = _boolean(options, "read_optimized", default=by_query)
+    if "query" in options and asked is not by_query:
+        raise ConfigError(
+            f"query is {kind!r} and read_optimized is {options['read_optimized']!r}, which is the opposite. Give one "
+            f"of them."
+        )
+    return asked
 
 
 def _integer(options: Mapping[str, str], key: str) -> int | None:
