@@ -94,6 +94,8 @@ def beside_hudi(properties: TableProperties, index: Index) -> tuple[str, ...]:
         said.append(
             "UPDATE and DELETE of Hudi's SQL lose rows in it: give Hudi hoodie.spark.sql.optimized.writes.enable=false."
         )
+    elif engine == BucketEngine.EXTENDIBLE_HASHING:
+        said.append("Hudi reads it and cannot write it: it does not know extendible hashing.")
     if is_set(properties, VIRTUAL_LOGS):
         said.append(
             "While a resize is pending, Hudi cannot read the buckets that are resized: they have virtual logs."

@@ -11,6 +11,7 @@ import pytest
 from bucketlake import (
     ConsistentBuckets,
     DynamicBuckets,
+    ExtendibleBuckets,
     PartitionBuckets,
     RecordIndex,
     SimpleBuckets,
@@ -35,6 +36,7 @@ RANGES = PartitionBuckets("[p0,p9],3", default=2, rule_type="range")
             {"index": ConsistentBuckets(2, virtual_logs=True), "table_type": "mor"},
             ["optimized.writes", "virtual logs"],
         ),
+        ({"index": ExtendibleBuckets(2)}, ["does not know extendible hashing"]),
         ({"index": RANGES}, ["bucket rules of type 'range'"]),
         ({"allow_null_elements": True}, ["null in an array"]),
     ],
