@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
-def _features() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("features", ROOT / "tools/features.py")
+def _tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -57,14 +57,23 @@ def test_the_public_list_is_exactly_what_is_exported() -> None:
 
 
 def test_every_id_a_test_claims_to_show_is_a_requirement() -> None:
-    features = _features()
+    features = _tool("features")
     known = {requirement for texts in features.requirements().values() for requirement in texts}
     assert set(features.shown()) <= known
 
 
 def test_the_page_of_features_is_up_to_date() -> None:
-    features = _features()
+    features = _tool("features")
     assert features.PAGE.read_text() == features.page(), "run: make features FEATURES_ARGS=--page"
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+    figures, readme = _tool("figures"), (ROOT / "README.md").read_text()
+    measured, found = figures.read_page(figures.PAGE.read_text())
+    assert figures.readme_with(readme, figures.table(measured, found)) == readme, (
+        "run: python tools/figures.py"
+    )
+    assert figures.plot(found) == figures.PLOT.read_text(), "run: python tools/figures.py"
 
 
 @pytest.mark.parametrize(
