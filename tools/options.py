@@ -210,6 +210,7 @@ NO_OPTIONS = {
     "bucketlake.index.files",
     "bucketlake.index.concerned",
     "bucketlake.logged.keys",
+    "bucketlake.computed",
     "bucketlake.regrouped",
     "bucketlake.stream",
     "bucketlake.rescale",

@@ -281,7 +281,7 @@ def delete_partitions(
     _show(open_table(table, storage).delete_partitions(partitions), Screen(as_json))
 
 
-@app.command()
+@app.command(epilog='Example: bucketlake add-columns /data/orders "note STRING, weight DOUBLE"')
 def add_columns(
     table: TablePath,
     schema: Annotated[str, typer.Argument(metavar="DDL", help='Columns, such as "note STRING, n INT".')],

@@ -56,7 +56,7 @@ class DirectoryMetadata(HashingMetadata):
         """Return the first version: simple buckets.
 
         >>> DirectoryMetadata.initial("p0", 4).directory.buckets[3]
-        Bucket(number=1, depth=2, file_id_prefix='00000001')
+        Bucket(number=3, depth=2, file_id_prefix='00000003')
         """
         return cls(
             partition=partition, instant=INITIAL_INSTANT, initial_count=count, nodes=_first_nodes(count)

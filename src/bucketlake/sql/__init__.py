@@ -40,8 +40,8 @@ def sql(
     Names come from the catalog in the folder `warehouse`, by default the session's `spark.sql.warehouse.dir`.
     `storage_options` are for object stores. `args` are values for `:name` in the statement, or a list of them for `?`.
 
-    A query, SHOW and DESCRIBE return a DataFrame. INSERT, MERGE, UPDATE, DELETE and ALTER TABLE ... ADD COLUMNS return a
-    `CommitSummary`, CREATE TABLE the `Table`, DROP TABLE what was dropped, CREATE and DROP INDEX what was built or
+    A query, SHOW and DESCRIBE return a DataFrame. INSERT, MERGE, UPDATE, DELETE and ALTER TABLE ... ADD COLUMNS return
+    a `CommitSummary`, CREATE TABLE the `Table`, DROP TABLE what was dropped, CREATE and DROP INDEX what was built or
     dropped, and CALL a DataFrame of what was done or planned. Every other statement goes to `spark.sql` as it stands,
     unless it names a table of ours: then it is refused.
     """
