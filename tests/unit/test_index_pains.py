@@ -515,8 +515,9 @@ def test_paimon_3038_of_a_thousand_partitions_only_the_one_that_is_written_to_is
         few, many = bytes_read(10), bytes_read(1_000)
     finally:
         set_index_cache(0)
-    assert few == many
-    assert len(many) == 1, "one shard"
+    assert len(few) == len(many) == 1, "one shard"
+    # Ids and times in it are packed, and differ by some bytes.
+    assert many[0] < 1.05 * few[0]
 
 
 @pytest.mark.shows("D2")
