@@ -201,7 +201,7 @@ def test_every_row_is_found_by_its_key(shape: Shape, rows: list[dict[str, Any]],
     wanted = {name: rows[chosen % len(rows)][name] for name in shape.key}
     everything = plain.to_arrow().to_pylist()
     expected = [row for row in everything if all(row[name] == value for name, value in wanted.items())]
-    found = pruned.get(wanted).to_pylist()
+    found = pruned.get(wanted, meta_columns=True).to_pylist()
     assert numbers(found) == numbers(expected)
 
 

@@ -113,5 +113,5 @@ def processes_without_clocks() -> Iterator[None]:
         patch.setattr(locks, "RENEW_SECONDS", 1e6)
         patch.setitem(heartbeat.Heartbeat.__init__.__kwdefaults__, "every_seconds", 1e6)
         patch.setattr(job, "sleep", lambda seconds: None)
-        patch.setattr(yielding.Turn, "give_way", lambda turn: None)
+        patch.setattr(yielding.Turn, "give_way", lambda turn, *, asks=True: None)
         yield

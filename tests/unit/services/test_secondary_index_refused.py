@@ -138,7 +138,7 @@ def test_beside_a_record_level_index_for_each_partition_there_is_none(index: Any
 
 def test_a_non_blocking_table_gets_no_index_that_would_keep_its_writers_out() -> None:
     table = create_table(
-        "memory://non-blocking",
+        "memory://non-blocking-unindexed",
         SCHEMA,
         key="id",
         ordering="ts",
