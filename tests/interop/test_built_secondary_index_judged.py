@@ -16,7 +16,6 @@ from bucketlake import RecordIndex, SimpleBuckets, Table, create_table
 from bucketlake.errors import UnsupportedError
 from bucketlake.index.told import IndexValue
 from judges.hudi_jvm import HudiJvm, JudgeError, options_for
-from plugins.soak import IS_SOAK
 from stand_ins.made_index import check_secondary
 from stand_ins.metadata_check import check_metadata
 
@@ -99,7 +98,6 @@ def test_a_write_of_hudis_that_drops_the_index_hides_no_row_and_it_can_be_made_a
     _check(hudi, path, cities)
 
 
-@pytest.mark.skipif(not IS_SOAK, reason="what Hudi cannot do by itself is looked at in `make soak`")
 def test_hudi_cannot_write_beside_statistics_until_it_is_told_to_drop_them(
     hudi: HudiJvm, tmp_path: Path
 ) -> None:
