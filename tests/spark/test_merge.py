@@ -116,7 +116,7 @@ def test_what_has_no_one_meaning_is_refused_and_nothing_is_written(
         "VALUES (id, 'x', 1)": (ConfigError, "would be inserted with the key 'w'"),
         "MERGE INTO orders USING orders s ON orders.id = s.id AND orders.n > 3 WHEN NOT MATCHED THEN INSERT *": (
             ConfigError,
-            r"a row would be inserted with the key '[abc]'.*which the table has",
+            r"a row would be inserted with the key '[abc]'.*, which the table has",
         ),
         "MERGE INTO orders USING orders s ON orders.id = s.id WHEN MATCHED THEN UPDATE SET dt = 'z'": (
             ConfigError,
@@ -138,7 +138,35 @@ def test_what_has_no_one_meaning_is_refused_and_nothing_is_written(
     assert rows(orders) == ROWS[1:], "deletes alone may be said twice"
 
 
-@pytest.mark.shows("X2")
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_key_with_a_null_in_it_is_found_as_any_other(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    schema = "a INT, b STRING, n INT"
+    table = bucketlake.create_table(tmp_path / "t", schema, key=["a", "b"], buckets=2, table_type=kind)
+    table.upsert([{"a": 1, "b": None, "n": 10}, {"a": 1, "b": "x", "n": 20}])
+    source = spark.createDataFrame([(1, None, 5), (1, "x", 5), (2, None, 5)], schema)
+    by_equals = table.merge(source, "target.a = source.a AND target.b = source.b")
+    with pytest.raises(
+        ConfigError, match=r"a row would be inserted with the key 'a:1,b:__null__'.*, which the table has"
+    ):
+        by_equals.when_matched_update({"n": "0"}).when_not_matched_insert_all().execute()
+    added = table.merge(source).when_matched_update({"n": "target.n + source.n"})
+    added.when_not_matched_insert_all().execute()
+    assert sorted(table.to_arrow(columns=["n"])["n"].to_pylist()) == [5, 15, 25]
+
+
+def test_a_source_whose_keys_become_those_of_other_rows_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = bucketlake.create_table(tmp_path / "t", "id INT, n INT", key="id")
+    table.upsert([{"id": 1, "n": 10}])
+    source = spark.createDataFrame([(1.5, 99)], "id DOUBLE, n INT")
+    with pytest.raises(ConfigError, match=r"a row would be inserted with the key '1'.*, which the table has"):
+        table.merge(source, "target.id = source.id").when_not_matched_insert_all().execute()
+    assert table.to_arrow(columns=["n"])["n"].to_pylist() == [10]
+
+
 def test_what_another_writer_changed_meanwhile_is_computed_again(
     spark: SparkSession, run: Run, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

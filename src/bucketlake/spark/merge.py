@@ -367,7 +367,7 @@ def check_inserted(changes: DataFrame, known: DataFrame | None, rules: TableRule
         raise ConfigError(
             f"a row would be inserted with the key {_place(row[RECORD_KEY_COLUMN], row[PARTITION_PATH_COLUMN])}, which "
             f"the table has, in a row that ON does not match with it. Put the columns of the key, and nothing else, "
-            f"into ON, and conditions into WHEN. Nothing was written."
+            f"into ON, with <=> where they may be null, and conditions into WHEN. Nothing was written."
         )
 
 

@@ -41,7 +41,8 @@ def what_to_read(spec: MergeSpec, rules: TableRules, source: DataFrame) -> Merge
         filters = filters_for(matching.comparisons, rules.schema)
         keys = _keys_of(source, rules, [(name, matching.pairs[name]) for name in of_key]) if by_key else None
     inserts_its_key = by_key and all(_names_key(spec, matching, of_key))
-    if inserts_its_key and matching.is_all and len(matching.pairs) == len(of_key):
+    is_of_keys = inserts_its_key and matching.is_all and len(matching.pairs) == len(of_key)
+    if is_of_keys and _is_known_by_match(source, rules, [(name, matching.pairs[name]) for name in of_key]):
         of_inserted = None  # what matches no key is new
     else:
         of_inserted = tuple(keys or ()) if inserts_its_key else ()
@@ -61,27 +62,56 @@ def _names_key(spec: MergeSpec, matching: Matching, of_key: list[str]) -> Iterat
 def _keys_of(source: DataFrame, rules: TableRules, pairs: list[tuple[str, str]]) -> list[RawFilter] | None:
     """Return conditions that rows have which are equal to one of the source in these columns; None if those are many.
 
-    A column is looked at if it has the type of the table's: then equal means the same to Spark and to us.
+    A column is looked at if it has the type of the table's: then equal means the same to Spark and to us. One with a
+    null gives no condition: the null may be part of a key of several columns.
     """
-    ours = {field.name.lower(): field for field in rules.schema}
-    theirs = {field.name.lower(): field for field in arrow_schema(source.schema.jsonValue())}
-    if not all(other in theirs and _is_alike(ours[one].type, theirs[other].type) for one, other in pairs):
+    fields = _fields_of(source, rules, pairs)
+    if fields is None or not all(_is_alike(one.type, other.type) for one, other in fields):
         return None
-    columns = [quoted(theirs[other].name) for _, other in pairs]
-    found = source.select(*columns).distinct().limit(KEYS_MAX + 1).toArrow()
+    found = (
+        source.select(*(quoted(other.name) for _, other in fields)).distinct().limit(KEYS_MAX + 1).toArrow()
+    )
     if not 0 < found.num_rows <= KEYS_MAX:
         return None
     return [
-        (
-            ours[one].name,
-            "in",
-            [value for value in found.column(number).unique().to_pylist() if value is not None],
-        )
-        for number, (one, _) in enumerate(pairs)
+        (one.name, "in", values.unique().to_pylist())
+        for (one, _), values in zip(fields, found.columns, strict=True)
+        if not values.null_count
     ]
+
+
+def _is_known_by_match(source: DataFrame, rules: TableRules, pairs: list[tuple[str, str]]) -> bool:
+    """Tell whether a row of the source that equals no key of the table has a key that the table has not.
+
+    1.5 equals no whole number, and is inserted as 1. A null in one of several columns is part of a key, and to `=` it
+    equals nothing.
+    """
+    fields = _fields_of(source, rules, pairs)
+    if fields is None or not all(_keeps_value(one.type, other.type) for one, other in fields):
+        return False
+    if len(fields) == 1:
+        return True  # no key of one column is null
+    has_null = " OR ".join(f"{quoted(other.name)} IS NULL" for _, other in fields)
+    return source.where(has_null).isEmpty()
+
+
+def _fields_of(
+    source: DataFrame, rules: TableRules, pairs: list[tuple[str, str]]
+) -> list[tuple[pa.Field, pa.Field]] | None:
+    """Return columns of the table and of the source; None if the source lacks one."""
+    ours = {field.name.lower(): field for field in rules.schema}
+    theirs = {field.name.lower(): field for field in arrow_schema(source.schema.jsonValue())}
+    if not all(other in theirs for _, other in pairs):
+        return None
+    return [(ours[one], theirs[other]) for one, other in pairs]
 
 
 def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Tell whether values of two types are equal to us if they are to Spark."""
     kinds = (pa.types.is_string, pa.types.is_integer, pa.types.is_date)
     return bool(one == other) and any(is_of(one) for is_of in kinds)
+
+
+def _keeps_value(one: pa.DataType, other: pa.DataType) -> bool:
+    """Tell whether a value of the type `other` becomes the equal one of the type `one`, or none at all."""
+    return bool(one == other) or (pa.types.is_integer(one) and pa.types.is_integer(other))
