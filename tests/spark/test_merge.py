@@ -167,6 +167,22 @@ def test_a_source_whose_keys_become_those_of_other_rows_is_refused(
     assert table.to_arrow(columns=["n"])["n"].to_pylist() == [10]
 
 
+def test_a_column_may_be_called_end(run: Run) -> None:
+    table = run(
+        "CREATE TABLE spans (id STRING, start INT, end INT) USING bucketlake TBLPROPERTIES (primaryKey = 'id')"
+    )
+    run("INSERT INTO spans VALUES ('a', 1, 5)")
+    run(
+        "UPDATE spans SET start = end - 1, end = CASE WHEN end > 2 THEN spans.end ELSE end END + 1 WHERE end = 5"
+    )
+    run(
+        """MERGE INTO spans AS t USING (SELECT 'a' AS id, 3 AS end) AS s ON t.id = s.id AND t.end > s.end
+        WHEN MATCHED AND t.end > CASE s.end WHEN 3 THEN 5 END THEN UPDATE SET end = t.end + s.end"""
+    )
+    assert table.get("a").select(["start", "end"]).to_pylist() == [{"start": 4, "end": 9}]
+
+
+@pytest.mark.shows("X2")
 def test_what_another_writer_changed_meanwhile_is_computed_again(
     spark: SparkSession, run: Run, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

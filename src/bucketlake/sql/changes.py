@@ -17,6 +17,24 @@ from bucketlake.spark.merge import Clause, Deed, Part
 from bucketlake.sql.tokens import Cursor, Token
 
 _OPENS, _CLOSES = frozenset("([{"), frozenset(")]}")
+_BEFORE_EXPRESSIONS = frozenset(
+    [
+        "AND",
+        "BETWEEN",
+        "BY",
+        "CASE",
+        "DISTINCT",
+        "DIV",
+        "ELSE",
+        "IN",
+        "LIKE",
+        "NOT",
+        "OR",
+        "RLIKE",
+        "THEN",
+        "WHEN",
+    ]
+)
 _QUERIES = frozenset({"SELECT", "EXISTS"})
 NEW = "_bucketlake_new_{}"
 """The columns with the new values of an update."""
@@ -52,7 +70,7 @@ def take_until(cursor: Cursor, is_end: Callable[[Cursor], bool], expected: str) 
     while cursor.token.kind and not (depth == 0 and is_end(cursor)):
         token = cursor.token
         opens = token.word == "CASE" or (token.kind == "sign" and token.text in _OPENS)
-        closes = token.word == "END" or (token.kind == "sign" and token.text in _CLOSES)
+        closes = _ends_case(token, last) or (token.kind == "sign" and token.text in _CLOSES)
         depth += opens - closes
         if depth < 0:
             break
@@ -62,6 +80,13 @@ def take_until(cursor: Cursor, is_end: Callable[[Cursor], bool], expected: str) 
     if last is None:
         cursor.fail(expected, at=first)
     return cursor.text[first.start : last.end]
+
+
+def _ends_case(token: Token, before: Token | None) -> bool:
+    """Tell whether a word is the END of a CASE. Where an expression has to begin, it is a column: `end - 1`."""
+    if token.word != "END" or before is None:
+        return False
+    return before.word not in _BEFORE_EXPRESSIONS and (before.kind != "sign" or before.text in _CLOSES)
 
 
 def parse_merge(cursor: Cursor, name: str) -> MergeParts:
