@@ -100,7 +100,7 @@ def parse_merge(cursor: Cursor, name: str) -> MergeParts:
     on = _expression(cursor, lambda c: c.is_words("WHEN"), "a condition")
     clauses = []
     while cursor.may_take("WHEN"):
-        clauses.append(_parse_when(cursor))
+        clauses.append(_parse_when(cursor, target))
     cursor.finish("WHEN, or the end of the statement")
     if not clauses:
         cursor.fail("WHEN MATCHED or WHEN NOT MATCHED")
@@ -135,7 +135,7 @@ def _take_source(cursor: Cursor) -> str:
     return last.text.strip("`").replace("``", "`") if last.kind in ("word", "name") else ""
 
 
-def _parse_when(cursor: Cursor) -> Clause:
+def _parse_when(cursor: Cursor, table: str) -> Clause:
     at = cursor.token
     if cursor.may_take("MATCHED"):
         part = Part.MATCHED
@@ -164,7 +164,7 @@ def _parse_when(cursor: Cursor) -> Clause:
         return Clause(part=part, deed=Deed.UPDATE, condition=condition)
     if cursor.is_sign("*"):
         cursor.fail("columns and their values: there is no row of the source to take all from", at=at)
-    values = _take_set(cursor, lambda c: c.is_words("WHEN"))
+    values = _take_set(cursor, table, lambda c: c.is_words("WHEN"))
     return Clause(part=part, deed=Deed.UPDATE, condition=condition, values=values)
 
 
@@ -190,22 +190,34 @@ def _is_comma(cursor: Cursor) -> bool:
     return cursor.is_sign(",")
 
 
-def _take_set(cursor: Cursor, is_end: Callable[[Cursor], bool]) -> tuple[tuple[str, str], ...]:
+def _take_set(cursor: Cursor, table: str, is_end: Callable[[Cursor], bool]) -> tuple[tuple[str, str], ...]:
     """Read columns and their values; a column may be called by the table's name and its own."""
-    values = [_take_one_set(cursor, is_end)]
+    values = [_take_one_set(cursor, table, is_end)]
     while cursor.may_take_sign(","):
-        values.append(_take_one_set(cursor, is_end))
+        values.append(_take_one_set(cursor, table, is_end))
     return tuple(values)
 
 
-def _take_one_set(cursor: Cursor, is_end: Callable[[Cursor], bool]) -> tuple[str, str]:
+def _take_one_set(cursor: Cursor, table: str, is_end: Callable[[Cursor], bool]) -> tuple[str, str]:
+    name = _take_set_column(cursor, table)
+    return name, _expression(cursor, lambda c: _is_comma(c) or is_end(c), "a value")
+
+
+def _take_set_column(cursor: Cursor, table: str) -> str:
+    """Read `column =` or `table.column =`."""
+    at = cursor.token
     parts = [cursor.take_name("a column's name")]
     while cursor.may_take_sign("."):
         parts.append(cursor.take_name("the rest of the column's name"))
-    if len(parts) > 2:
-        cursor.fail("a column of the table; a field within a column cannot be set alone", at=cursor.ahead(-1))
+    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != table.lower()):
+        called = f", which is called {table} here" if table else ""
+        cursor.fail(
+            f"a column of the table{called}; a field within a column cannot be set alone: set the whole column, "
+            f"with named_struct(…)",
+            at=at,
+        )
     cursor.take_sign("=")
-    return parts[-1], _expression(cursor, lambda c: _is_comma(c) or is_end(c), "a value")
+    return parts[-1]
 
 
 def _expression(cursor: Cursor, is_end: Callable[[Cursor], bool], expected: str) -> str:
@@ -220,23 +232,15 @@ def _expression(cursor: Cursor, is_end: Callable[[Cursor], bool], expected: str)
     return text
 
 
-def parse_update(cursor: Cursor, start: int) -> UpdateParts:
-    """Read what comes after the table of an UPDATE, whose name began at `start`."""
-    _alias(cursor, ("SET",))
+def parse_update(cursor: Cursor, start: int, name: str) -> UpdateParts:
+    """Read what comes after the table of an UPDATE, which began at `start`. `name` is what it is called without AS."""
+    called = _alias(cursor, ("SET",)) or name
     table = cursor.text[start : cursor.token.start]
     cursor.take("SET")
     columns: list[str] = []
     values: list[str] = []
     while True:
-        parts = [cursor.take_name("a column's name")]
-        while cursor.may_take_sign("."):
-            parts.append(cursor.take_name("the rest of the column's name"))
-        if len(parts) > 2:
-            cursor.fail(
-                "a column of the table; a field within a column cannot be set alone", at=cursor.ahead(-1)
-            )
-        cursor.take_sign("=")
-        columns.append(parts[-1])
+        columns.append(_take_set_column(cursor, called))
         values.append(take_until(cursor, lambda c: _is_comma(c) or c.is_words("WHERE"), "a value"))
         if not cursor.may_take_sign(","):
             break

@@ -339,7 +339,9 @@ def _parse_update(cursor: Cursor, tables: Collection[str]) -> Statement:
     cursor.take("UPDATE")
     start = cursor.token.start
     table = _take_table(cursor, tables)
-    return PassThrough(cursor.text) if isinstance(table, str) else Update(table, parse_update(cursor, start))
+    if isinstance(table, str):
+        return PassThrough(cursor.text)
+    return Update(table, parse_update(cursor, start, "" if table.is_path else table.text))
 
 
 def _parse_alter(cursor: Cursor, tables: Collection[str]) -> Statement:

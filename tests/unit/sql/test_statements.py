@@ -446,6 +446,19 @@ def test_the_source_of_a_merge_has_the_name_that_it_is_given(source: str, name: 
         ("UPDATE orders SET a = WHERE b = 1", "expected a value"),
         ("UPDATE orders SET a = 1 b = 2 LIMIT", None),
         ("UPDATE orders", "expected SET"),
+        (
+            "UPDATE orders SET address.name = 'x'",
+            "the table, which is called orders here; a field within a column",
+        ),
+        ("UPDATE orders AS o SET orders.n = 1", "which is called o here"),
+        (
+            "UPDATE bucketlake.`/data/orders` SET address.name = 'x'",
+            "a column of the table; a field within a column",
+        ),
+        (
+            "MERGE INTO orders t USING x s ON true WHEN MATCHED THEN UPDATE SET n = 1, s.n = 2",
+            "which is called t here",
+        ),
         ("ALTER TABLE orders ADD COLUMNS ()", "expected columns"),
         ("DESCRIBE orders n", "DESCRIBE shows all columns"),
     ],
