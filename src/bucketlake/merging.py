@@ -6,7 +6,7 @@ committed that was computed from what others have changed since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -17,7 +17,7 @@ from bucketlake import given
 from bucketlake import spark as on_spark
 from bucketlake.arguments import ComputedArguments
 from bucketlake.config import TableProperties
-from bucketlake.errors import ConfigError, shown
+from bucketlake.errors import ConfigError, SchemaError, shown
 from bucketlake.index import Index, IndexValue, resolve_index
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN
@@ -247,6 +247,10 @@ class Merge:
                 f"{{'n': 'source.n'}}."
             )
         merge = on_spark.merge
+        if condition is not None:
+            merge.check_expression(condition, "the condition")
+        for name, value in (values or {}).items():
+            merge.check_expression(value, f"the value of {name!r}")
         clause = merge.Clause(
             part=merge.Part[part],
             deed=merge.Deed[deed],
@@ -277,13 +281,25 @@ def merge_of(
     session = given.session_for(spark, rows)
     frame = session.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
     if on is None:
-        keys = KeyGenerator.from_properties(properties)
-        on = " AND ".join(
-            f"{_SIDES[0]}.{name} <=> {_SIDES[1]}.{name}"
-            for name in (on_spark.types.quoted(n) for n in tops_of(key_columns(keys)))
-        )
+        on = _same_key(KeyGenerator.from_properties(properties), frame.columns)
+    on_spark.merge.check_expression(on, "the condition of the merge")
     spec = on_spark.merge.MergeSpec(on=on, clauses=(), target=_SIDES[0], source=_SIDES[1], parameters={})
     return Merge(store=store, told=told, session=session, source=frame, spec=spec, options=options)
+
+
+def _same_key(keys: KeyGenerator, source: Sequence[str]) -> str:
+    """Return the condition that two rows have the same key and partition."""
+    names = tops_of(key_columns(keys))
+    there = {name.lower() for name in source}
+    missing = [name for name in names if name.lower() not in there]
+    if missing:
+        raise SchemaError(
+            f"without a condition, rows match that have the same {', '.join(names)}, and the source has no "
+            f"{', '.join(missing)}; it has {', '.join(source)}. Add them to the source, or say which rows match: "
+            f"table.merge(source, 'target.{names[0]} = source.{names[0]}')."
+        )
+    quoted = [on_spark.types.quoted(name) for name in names]
+    return " AND ".join(f"{_SIDES[0]}.{name} <=> {_SIDES[1]}.{name}" for name in quoted)
 
 
 def run_merge(
@@ -310,6 +326,10 @@ def update_rows(
             f"set is {shown(set)}; expected a mapping of columns to expressions: {{'n': 'n + 1'}}."
         )
     given.known(options, ComputedArguments)
+    for name, value in set.items():
+        on_spark.merge.check_expression(value, f"the new value of {name!r}")
+    if where is not None:
+        on_spark.merge.check_expression(where, "where")
     session = given.session_for(spark)
     values = {name: f"_bucketlake_new_{number}" for number, name in enumerate(set)}
 
@@ -331,6 +351,11 @@ def delete_rows(
 ) -> CommitSummary:
     """Delete the rows for which `where` holds."""
     given.known(options, ComputedArguments)
+    if where is None:
+        raise ConfigError(
+            "where is None; expected a condition, such as 'amount < 0'. 'true' deletes every row. Nothing was written."
+        )
+    on_spark.merge.check_expression(where, "where")
     session = given.session_for(spark)
     doomed = DeleteRows(session, lambda snapshot: _where(snapshot, where), options.get("progress"))
     return write_computed(store, doomed, Operation.DELETE, told, options, session=session)

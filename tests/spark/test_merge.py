@@ -183,6 +183,25 @@ def test_a_column_may_be_called_end(run: Run) -> None:
 
 
 @pytest.mark.shows("X2")
+def test_what_is_no_expression_is_refused_in_python(spark: SparkSession, orders: Table) -> None:
+    source = spark.sql("SELECT 'a' AS id, 9 AS n")
+    merge = orders.merge(source, "target.id = source.id")
+    wrong: dict[str, Callable[[], object]] = {
+        "where is None": lambda: orders.delete_where(None, spark=spark),  # type: ignore[arg-type]
+        "where is ''": lambda: orders.delete_where("", spark=spark),
+        "where is True": lambda: orders.update({"n": "1"}, where=True, spark=spark),  # type: ignore[arg-type]
+        "the new value of 'n' is 5": lambda: orders.update({"n": 5}, spark=spark),  # type: ignore[dict-item]
+        "the value of 'n' is 5": lambda: merge.when_matched_update({"n": 5}),  # type: ignore[dict-item]
+        "the condition is 1": lambda: merge.when_matched_delete(1),  # type: ignore[arg-type]
+        "the condition of the merge is ''": lambda: orders.merge(source, ""),
+        "the source has no dt": lambda: orders.merge(source),
+    }
+    for message, call in wrong.items():
+        with pytest.raises((ConfigError, SchemaError), match=message):
+            call()
+    assert rows(orders) == ROWS
+
+
 def test_what_another_writer_changed_meanwhile_is_computed_again(
     spark: SparkSession, run: Run, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

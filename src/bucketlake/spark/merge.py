@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 # the name everybody gives it
 from pyspark.sql.types import StructType
 
-from bucketlake.errors import ConfigError, SchemaError
+from bucketlake.errors import ConfigError, SchemaError, shown
 from bucketlake.keygen import KeyGenerator
 from bucketlake.schema import PARTITION_PATH_COLUMN, RECORD_KEY_COLUMN
 from bucketlake.spark.fitting import OWN_ERROR, fitting
@@ -88,6 +88,16 @@ class TableRules:
     """Columns that an update may not change: those of the key, and of the partition where rows do not move."""
     is_global: bool
     """Whether a key is one of the whole table, and not of its partition."""
+
+
+def check_expression(value: object, name: str) -> None:
+    """Refuse what is no expression, before Spark does it in its own words."""
+    if isinstance(value, Column) or (isinstance(value, str) and value.strip()):
+        return
+    raise ConfigError(
+        f"{name} is {shown(value)}; expected an expression of Spark SQL, such as 'n + 1', or a column made with "
+        f"PySpark's functions."
+    )
 
 
 def check_merge(spec: MergeSpec, rules: TableRules, source: Sequence[str]) -> None:

@@ -100,9 +100,11 @@ def _fields_of(
 ) -> list[tuple[pa.Field, pa.Field]] | None:
     """Return columns of the table and of the source; None if the source lacks one."""
     ours = {field.name.lower(): field for field in rules.schema}
-    theirs = {field.name.lower(): field for field in arrow_schema(source.schema.jsonValue())}
-    if not all(other in theirs for _, other in pairs):
+    by_name = {name.lower(): name for name in source.columns}
+    if not all(other in by_name for _, other in pairs):
         return None
+    found = source.select(*(quoted(by_name[other]) for _, other in pairs)).schema
+    theirs = {field.name.lower(): field for field in arrow_schema(found.jsonValue())}
     return [(ours[one], theirs[other]) for one, other in pairs]
 
 
