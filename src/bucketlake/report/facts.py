@@ -259,7 +259,8 @@ def _advice_on_buckets(index: Index, layout: Layout, table: str) -> Iterator[Adv
             f"{render_bytes(int(typical))}.",
             command,
         )
-    if len(sizes) >= SMALL_GROUPS_MIN and mean(sizes) < SMALL_BYTES:
+    has_one_each = all(len(partition.slices) <= 1 for partition in layout.partitions)
+    if len(sizes) >= SMALL_GROUPS_MIN and mean(sizes) < SMALL_BYTES and not has_one_each:
         yield Advice(
             "Take fewer buckets",
             f"{len(sizes):,} file groups have {render_bytes(int(mean(sizes)))} on average, and a write pays for each "

@@ -26,6 +26,16 @@ def test_a_healthy_table_needs_nothing() -> None:
     assert "Nothing to do." in str(table.report())
 
 
+def test_fewer_buckets_are_advised_only_where_there_can_be_fewer() -> None:
+    rows = [{"id": str(number), "city": f"c{number // 2}", "ts": 1} for number in range(140)]
+    told = {}
+    for buckets in (1, 16):
+        table = made(f"memory://report-small-{buckets}", partition="city", buckets=buckets)
+        table.upsert(rows)
+        told[buckets] = advice(table)
+    assert told[1] == {} and list(told[16]) == ["Take fewer buckets"]
+
+
 def test_what_was_cut_off_is_told() -> None:
     table = made("memory://report-pending")
     table.upsert([{"id": "a", "city": "Ulm", "ts": 1}])
