@@ -379,6 +379,7 @@ def test_a_table_says_its_key_itself_and_what_it_has() -> None:
     ]
     assert "The table has simple buckets: 16 per partition" in str(advice)
     assert advice.sentence.startswith("Take SimpleBuckets(1)")
+    assert "_hoodie" not in advice.python + advice.sql
     with pytest.raises(ConfigError, match="says itself that its key is id"):
         bucketlake.advise(table, key="id")
 

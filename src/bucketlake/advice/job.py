@@ -25,6 +25,7 @@ from bucketlake.index import (
     SimpleBuckets,
 )
 from bucketlake.keygen import KeyGenerator, PartitionField
+from bucketlake.schema import META_COLUMNS
 from bucketlake.spark.types import ddl
 
 GROWTH = (2.0, 10.0)
@@ -214,7 +215,8 @@ def _quartiles(keys: Keys) -> tuple[int, int, int]:
 
 
 def _columns(schema: pa.Schema) -> str:
-    """Spell the columns as DDL; empty if a type has no word in it."""
+    """Spell the columns as DDL, without those that Hudi adds; empty if a type has no word in it."""
+    schema = pa.schema([field for field in schema if field.name not in META_COLUMNS])
     try:
         return ddl(schema.remove_metadata()).replace("`", "") if _are_plain(schema) else ddl(schema)
     except UnsupportedError:
