@@ -70,6 +70,7 @@ from bucketlake.index import (
     load_config,
     load_rules,
 )
+from bucketlake.index.doubling import count_before
 from bucketlake.index.fingerprint import writing_index
 from bucketlake.index.listed import resolve_listed
 from bucketlake.index.resolve import COUNT_BEFORE_KEY, simple_count
@@ -576,6 +577,11 @@ def _check_engine(state: TableState) -> None:
 
 def _rescalable(state: TableState, index: Index) -> RescalableIndex:
     found = index.rescalable
+    if found is None and (count := count_before(state.properties)) is not None:
+        raise ConflictError(
+            f"the {count} buckets of {state.store.uri} are being doubled, and nothing else may change them. "
+            f"`bucketlake buckets double` goes on with it, `bucketlake buckets undo-double` takes it back."
+        )
     if found is None:
         instead = "Split and merge its buckets instead: table.buckets.resize(), bucketlake buckets resize."
         raise ConfigError(

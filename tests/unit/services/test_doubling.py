@@ -304,7 +304,7 @@ def test_nothing_else_changes_the_buckets_of_a_table_that_is_being_doubled() -> 
     for change in (table.buckets.resize, table.buckets.plan_resize):
         with pytest.raises(ConflictError, match="are being doubled"):
             change()
-    with pytest.raises(ConfigError, match="bucket rules are for tables"):
+    with pytest.raises(ConflictError, match="`bucketlake buckets double` goes on with it"):
         table.buckets.overwrite("d0,8")
     done = table.buckets.double()
     with pytest.raises(InstantError, match="buckets were doubled since"):
