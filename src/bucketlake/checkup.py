@@ -27,7 +27,7 @@ from bucketlake.commit.locks import DISK_LOCK_PATH, OBJECT_LOCK_PATH
 from bucketlake.compiled import keeps_compiled
 from bucketlake.config import load_properties
 from bucketlake.errors import BucketlakeError, NotATableError
-from bucketlake.storage import Store, open_store
+from bucketlake.storage import LocalStore, Store, open_store
 from bucketlake.timeline.clock import system_ms
 
 if TYPE_CHECKING:
@@ -157,6 +157,10 @@ def on_workers(session: SparkSession) -> list[Check]:
 
 def _store(store: Store) -> Iterator[Check]:
     """Try the seven operations, in the order in which a write needs them."""
+    if isinstance(store, LocalStore) and not Path(store.root).exists():
+        found, remedy = f"no folder {store.root}", "Check the path. Who makes a table there makes the folder."
+        yield Check("table", Verdict.WARNING, found, remedy)
+        return
     prefix = f".bucketlake-doctor-{secrets.token_hex(8)}"
     try:
         try:

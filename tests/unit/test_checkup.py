@@ -22,6 +22,7 @@ def checked(path: object, name: str) -> Check:
 
 
 def test_a_machine_that_runs_these_tests_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
     found = doctor(tmp_path / "orders")
     assert found.is_fine, found
     assert {"Python", "PySpark", "Java", "store: put if absent", "clock", "lock"} <= {
@@ -29,6 +30,13 @@ def test_a_machine_that_runs_these_tests_is_fine(tmp_path: Path) -> None:
     }
     assert "none yet" in checked(tmp_path / "orders", "table").found
     assert not [file for file in tmp_path.rglob("*") if file.is_file()], "what was tried is gone again"
+
+
+def test_a_folder_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
+    found = checked(tmp_path / "typo/deep", "table")
+    assert found.verdict is Verdict.WARNING
+    assert "Check the path" in found.remedy
+    assert not (tmp_path / "typo").exists()
 
 
 def test_a_table_is_left_as_it_was(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from bucketlake.cli import demo
 
 
 def test_the_doctor_says_what_is_fine_and_what_helps(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
     code, out, _ = run("doctor", tmp_path / "orders")
     assert code == 0
     assert "ok      store: put if absent" in out
